@@ -1,0 +1,1 @@
+"""localllm: run quantized language models on your own machine."""

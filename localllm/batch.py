@@ -1,0 +1,48 @@
+"""What one forward pass reads: flat arrays, a row for each token."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+PAGE = 16  # tokens a page of the KV cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """T tokens of S sequences, each sequence's rows together and in order of position.
+
+    ids (T,) i32 · begins (S + 1,) i32: rows begins[s] to begins[s + 1] belong to sequence s ·
+    starts (S,) i32: the position of the first of them · tables (S, P) i32: the page that holds
+    positions PAGE * p and on of sequence s · wanted (W,) i32: the rows, ascending, whose logits
+    are wanted.
+    """
+
+    ids: np.ndarray
+    begins: np.ndarray
+    starts: np.ndarray
+    tables: np.ndarray
+    wanted: np.ndarray
+
+
+class Model(Protocol):
+    """The engine's view of a model: token ids in, logits out, pages of KV in between."""
+
+    vocab: int  # token ids are 0 .. vocab - 1
+    pages: int  # pages of KV there are, ids 0 .. pages - 1
+    context: int  # tokens a sequence may hold
+    max_rows: int  # tokens a batch may hold
+    max_wanted: int  # rows of logits a batch may want
+    max_sequences: int  # sequences a batch may hold
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        """(W, vocab) f32, a view that the next call overwrites."""
+        ...
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the K and V of one page, in all layers, to another."""
+        ...
+
+    def close(self) -> None:
+        """Give back threads and memory."""
+        ...

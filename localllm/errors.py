@@ -1,0 +1,52 @@
+"""What can go wrong for a user, each with a hint that says what to do.
+
+LocalLLMError
+├── BadFile       the file is not what it claims to be
+├── Unsupported   the file is fine, but localllm cannot run it
+├── NotFound      no such model, file or setting
+├── TooLarge      it does not fit: memory, disk, context
+├── BadRequest    a value that no request may have
+├── Unavailable   a network, device or service that is not there
+├── Busy          too much to do at the moment; try again later
+└── Cancelled     somebody asked to stop
+"""
+
+
+class LocalLLMError(Exception):
+    """Base of every error a user may see: `message` says what is wrong, `hint` what to do."""
+
+    def __init__(self, message: str, hint: str = ""):
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+class BadFile(LocalLLMError):
+    """A file that is truncated, damaged or not of the kind its name says."""
+
+
+class Unsupported(LocalLLMError):
+    """An architecture, block format, tokenizer or feature that localllm does not run."""
+
+
+class NotFound(LocalLLMError):
+    """A model, file or setting that is not there."""
+
+
+class TooLarge(LocalLLMError):
+    """Something that does not fit into memory, disk or context."""
+
+
+class BadRequest(LocalLLMError):
+    """A value outside what a request may hold."""
+
+
+class Unavailable(LocalLLMError):
+    """A network, device or service that does not answer."""
+
+
+class Busy(LocalLLMError):
+    """More work than can be queued."""
+
+
+class Cancelled(LocalLLMError):
+    """The user asked to stop."""

@@ -1,0 +1,1 @@
+"""What quantized weights are and how to multiply by them."""
