@@ -1,0 +1,41 @@
+"""Fixtures that many tests share: where a real model is, and a home of its own for each test."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FILES = {"gemma3:270m": "gemma3-270m", "qwen2.5-coder:0.5b": "qwen2.5-coder-0.5b"}
+
+
+def _find(name: str) -> Path | None:
+    """A real model by its short name: in LOCALLLM_TEST_MODELS, else among the installed ones."""
+    folder = os.environ.get("LOCALLLM_TEST_MODELS")
+    if folder:
+        file = Path(folder) / f"{FILES.get(name, name).replace(':', '-')}.gguf"
+        return file if file.is_file() else None
+    from localllm import store
+
+    installed = store.find(name)
+    return Path(installed.path) if installed else None
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Callable[[str], Path]:
+    """model_path("smollm2") is the path of the real model; the test is skipped where it is not."""
+
+    def path(name: str) -> Path:
+        found = _find(name)
+        if found is None:
+            pytest.skip(f"needs the model {name}: localllm pull {name}, or LOCALLLM_TEST_MODELS")
+        return found
+
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A LOCALLLM_HOME of the test's own, so that no test sees or changes the user's models."""
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
