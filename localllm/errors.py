@@ -5,6 +5,7 @@ LocalLLMError
 ├── Unsupported   the file is fine, but localllm cannot run it
 ├── NotFound      no such model, file or setting
 ├── TooLarge      it does not fit: memory, disk, context
+│   └── PromptTooLong   more tokens than the context holds; carries both numbers
 ├── BadRequest    a value that no request may have
 ├── Unavailable   a network, device or service that is not there
 ├── Busy          too much to do at the moment; try again later
@@ -34,6 +35,17 @@ class NotFound(LocalLLMError):
 
 class TooLarge(LocalLLMError):
     """Something that does not fit into memory, disk or context."""
+
+
+class PromptTooLong(TooLarge):
+    """A prompt of `prompt_tokens` tokens for a context of `context` tokens."""
+
+    def __init__(self, prompt_tokens: int, context: int):
+        super().__init__(
+            f"The prompt has {prompt_tokens} tokens, and the context holds {context}.",
+            "Shorten the prompt, or open the model with a longer context.",
+        )
+        self.prompt_tokens, self.context = prompt_tokens, context
 
 
 class BadRequest(LocalLLMError):
