@@ -1,0 +1,1 @@
+"""Which KV is where: pages and the tree of known prefixes."""
