@@ -1,0 +1,46 @@
+"""Q8_0: 32 weights in 34 bytes.   [d f16][q0 .. q31 i8]   w = d * q
+
+Tile: LANES scales, then 8 vectors of 4 columns (+ 128 where dots take unsigned weights).
+"""
+
+import numpy as np
+
+from quant.format import columns, integer_format
+from quant.jit import inline
+from quant.products import symmetric
+from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes
+from quant.simd import store_part
+from quant.target import TARGET
+from quant.tiles import dot_rows, int_zeros_like
+
+BLOCK = np.dtype([("d", "<f2"), ("q", "i1", 32)])
+FLIP = 0 if TARGET.signed else 128
+
+
+def unpack(blocks: np.ndarray) -> np.ndarray:
+    """(n, 34) u8 -> (n, 32) f32."""
+    b = np.ascontiguousarray(blocks).view(BLOCK)[:, 0]
+    return b["d"].astype("f4")[:, None] * b["q"]
+
+
+@inline
+def bytes_of(tiles, w, x):
+    """The integer sums of 32 columns."""
+    i = int_zeros_like(tiles)
+    for g in range(8):
+        i = dot_rows(i, load_bytes(w + BYTES * g), x + 4 * g, 32)
+    return i
+
+
+@inline
+def tile(source, stride, target):
+    """One block of LANES rows."""
+    q = stack(8)
+    columns(source + 2, stride, 8, q)
+    store_part(target, column(source, stride), 16, 0)
+    for k in range(8):
+        weights = load_bytes(q + BYTES * k) ^ splat_byte(FLIP)
+        store_bytes(target + HALVES + BYTES * k, weights)
+
+
+FORMAT = integer_format("Q8_0", __name__, unpack, symmetric, tile, integers=bytes_of)
