@@ -16,7 +16,7 @@ class Mask(Protocol):
         """(vocab,) bool, or bits packed from the lowest up in any integer type; None: all."""
         ...
 
-    def accept(self, id: int) -> None:
+    def take(self, id: int) -> None:
         """Called with each token that was picked, in order."""
         ...
 
