@@ -1,0 +1,62 @@
+"""What a model may be called, and the folder its name gets."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from localllm.errors import BadRequest
+
+MAX_NAME = 255
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*(:[A-Za-z0-9._-]+)?")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_UNSAFE = re.compile(r'[\x00-\x1f<>:"/\\|?*\x7f]')
+SCHEMES = ("hf", "pypi")
+
+
+def scheme(model: str) -> str:
+    """`hf` or `pypi` where `model` names a source, `path` for a file, else `name`."""
+    head, colon, _ = model.partition(":")
+    if colon and head.lower() in SCHEMES:
+        return head.lower()
+    looks = model.lower().endswith(".gguf") or model.startswith((".", "~", "/", "\\"))
+    drive = re.match(r"[A-Za-z]:[\\/]", model)
+    return "path" if looks or drive or _is_file(model) else "name"
+
+
+def check(name: Any) -> str:
+    """`name`, when a model may be called that; raises BadRequest."""
+    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise BadRequest(
+            f"{str(name)[:80]!r} cannot be a model's name",
+            "Use letters, digits, '.', '_' and '-', with one ':' before a tag.",
+        )
+    if name.partition(":")[0].lower() in SCHEMES or name.lower().endswith(".gguf"):
+        raise BadRequest(f"{name!r} looks like a source or a file, so it cannot be a name")
+    return name
+
+
+def folder(name: str) -> str:
+    """The folder of the model `name`: one for each name, valid and distinct on every system."""
+    plain = name.replace(":", "@").replace("/", "+")
+    safe = re.sub(r"[^a-z0-9._@+-]", "-", plain.lower())[:100].rstrip(".")
+    taken = "@" in name or "+" in name or _RESERVED.fullmatch(safe) or safe.startswith(".")
+    if safe == plain and not taken:
+        return safe
+    return f"{safe.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def is_file_name(name: str) -> bool:
+    """Is `name` one plain file name, on every system?"""
+    return (
+        0 < len(name) <= MAX_NAME
+        and not _UNSAFE.search(name)
+        and not name.startswith((".", " "))
+        and not name.endswith((".", " "))
+        and not _RESERVED.fullmatch(name)
+    )
+
+
+def _is_file(model: str) -> bool:
+    """A bare word is a name even where a file of that name lies about."""
+    return ("/" in model or "\\" in model) and "\0" not in model and Path(model).is_file()
