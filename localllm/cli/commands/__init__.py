@@ -1,0 +1,1 @@
+"""The commands: every module here has PANEL, its heading in the help, and COMMANDS by name."""

@@ -1,0 +1,114 @@
+"""run and chat: what people type most."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from localllm.cli.interrupt import INTERRUPTED, stopping
+from localllm.cli.options import Context, Device, Json, KVType, Threads, with_sampling
+from localllm.cli.printing import say, stats_line, write_json, write_text
+from localllm.cli.waiting import Waiting
+from localllm.errors import BadRequest
+
+PANEL = "Answers"
+DEFAULT = "smollm2"  # the model of a command that names none
+
+ModelOrDefault = Annotated[str, typer.Argument(help=f"A model; {DEFAULT} when there is none.")]
+
+
+@with_sampling
+def run(
+    model: ModelOrDefault = DEFAULT,
+    prompt: Annotated[list[str] | None, typer.Argument(help="The prompt; stdin is added.")] = None,
+    system: Annotated[str, typer.Option("--system", "-s", help="A system prompt.")] = "",
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", "-n", min=1, help="Tokens of the answer, at most.")
+    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Go on from the prompt: no template.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speeds.")] = False,
+    json: Json = False,
+    context: Context = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    kv_type: KVType = "f16",
+    sampling: dict[str, Any] | None = None,
+) -> None:
+    """Answer a prompt; without one, on a terminal, talk."""
+    from localllm.llm import LLM
+
+    question = read_prompt(prompt)
+    options = {"context": context, "threads": threads, "device": device, "kv_type": kv_type}
+    with Waiting() as waiting:
+        llm = LLM.open(model, progress=waiting, **options)  # type: ignore[arg-type]
+    with llm:
+        asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
+        if question is None:
+            from localllm.tui.line import chat_loop
+
+            chat_loop(llm, system=system, stats=stats, **asked)
+            return
+        raise typer.Exit(answer(llm, question, system, raw, stats, json, asked))
+
+
+def answer(
+    llm: Any, question: str, system: str, raw: bool, stats: bool, json: bool, asked: dict
+) -> int:
+    """Print one answer; the exit status."""
+    if raw or llm.template is None:
+        if not raw:
+            say(f"{llm.name} is a base model: it goes on from the prompt rather than answer it.")
+        text = f"{system}\n\n{question}" if system else question
+        reply = llm.generate(text, **asked)
+    else:
+        messages = [{"role": "system", "content": system}] if system else []
+        reply = llm.chat([*messages, {"role": "user", "content": question}], **asked)
+    with stopping(reply.cancel) as interrupted, Waiting() as waiting:
+        for delta in reply:
+            if delta.progress:
+                waiting("reading the prompt", *delta.progress)
+            if delta.text and not json:
+                waiting.clear()
+                write_text(delta.text)
+    if json:
+        write_json(
+            {
+                "text": reply.text,
+                "usage": reply.usage,
+                "timings": reply.timings,
+                "finish_reason": reply.finish_reason,
+            }
+        )
+    elif not reply.text.endswith("\n"):
+        print(flush=True)
+    if stats:
+        say(stats_line(reply.usage, reply.timings))
+    return INTERRUPTED if interrupted() else 0
+
+
+def read_prompt(words: list[str] | None) -> str | None:
+    """The prompt of the command line and of stdin together; None asks for a conversation."""
+    prompt = " ".join(words or [])
+    if not sys.stdin.isatty():
+        piped = sys.stdin.read().strip("\n")
+        prompt = f"{prompt}\n\n{piped}" if prompt and piped else prompt or piped
+        if not prompt:
+            raise BadRequest("There is no prompt.", 'Give one: localllm run smollm2 "Hello"')
+    return prompt or None
+
+
+def chat(
+    model: ModelOrDefault = DEFAULT,
+    context: Context = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    kv_type: KVType = "f16",
+) -> None:
+    """Chat full screen: conversations, branches, settings."""
+    from localllm.tui.app import main
+
+    main(model, context=context, threads=threads, device=device, kv_type=kv_type)
+
+
+COMMANDS = {"run": run, "chat": chat}

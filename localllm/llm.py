@@ -1,0 +1,246 @@
+"""The one door: opens a model, and turns text into answers, ids and logits."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localllm import machine, store
+from localllm.engine.worker import Worker
+from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
+from localllm.fit import SHARE, size
+from localllm.gguf import GGUF
+from localllm.opening import Progress, Text, load, read_text, recommended
+from localllm.reply import Reply
+from localllm.request import Mask, Request
+from localllm.sampling import Sampling
+from localllm.text.template import ChatTemplate
+from localllm.text.tokenizer import Tokenizer
+
+
+class LLM:
+    """An open model. A context manager; every method may be called from any thread.
+
+    name, path: what was opened. metadata: the file's. context: tokens a prompt and its answer may
+    have together. defaults: the Sampling that the file or the catalog recommends. worker, model:
+    the engine behind it; None with vocab_only. load_ms: how long opening took.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        metadata: Mapping[str, Any],
+        text: Text | LocalLLMError,
+        worker: Worker | None = None,
+        *,
+        defaults: Sampling | None = None,
+        load_ms: float = 0.0,
+        on_close: Callable[[], None] = lambda: None,
+    ):
+        self.name, self.path, self.metadata = name, path, metadata
+        self.worker, self.model = worker, worker.model if worker else None
+        self.context = worker.model.context if worker else 0
+        self.defaults, self.load_ms = defaults or Sampling(), load_ms
+        self._text, self._on_close = text, on_close
+
+    @classmethod
+    def open(
+        cls,
+        model: str,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        device: str = "auto",
+        prefill_chunk: int | None = None,
+        kv_type: str = "f16",
+        vocab_only: bool = False,
+        progress: Progress | None = None,
+    ) -> "LLM":
+        """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
+
+        context: the cap on a prompt and its answer; by default the trained length, or what memory
+        allows. prefill_chunk: tokens of a prompt that one forward pass takes at most.
+        Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
+        """
+        since = time.perf_counter()
+        found = store.resolve(model, progress=progress)
+        gguf = GGUF.open(found.path)
+        try:
+            with ThreadPoolExecutor(1) as reader:  # text is read beside the weights
+                text = reader.submit(read_text, gguf.metadata)
+                worker = None
+                if not vocab_only:
+                    options = {"context": context, "threads": threads, "device": device}
+                    options |= {"prefill_chunk": prefill_chunk, "kv_type": kv_type}
+                    worker = Worker(load(gguf, found.name, progress=progress, **options))
+        except BaseException:
+            gguf.close()
+            raise
+        llm = cls(found.name, found.path, gguf.metadata, text.result(), worker)
+        llm.defaults = recommended(gguf.metadata, found.sampling)
+        llm.load_ms, llm._on_close = (time.perf_counter() - since) * 1000, gguf.close
+        return llm
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises what kept the tokenizer from being read, where there is none."""
+        if isinstance(self._text, LocalLLMError):
+            raise self._text
+        return self._text[0]
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        """How a chat becomes a prompt; None for a base model, or one without text."""
+        return None if isinstance(self._text, LocalLLMError) else self._text[1]
+
+    def tokenize(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
+        """Ids of a text. special: may "<|im_end|>" become that token. bos: put BOS in front."""
+        return self.tokenizer.encode(text, special=special, bos=bos)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of ids; control tokens have none."""
+        return self.tokenizer.decode(ids)
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> Reply:
+        """Go on from a text, or from ids as they are. The options are those of `submit`.
+
+        BOS is put in front of a text where the file says so and the text does not have it.
+        """
+        ids = self._with_bos(self.tokenize(prompt)) if isinstance(prompt, str) else list(prompt)
+        return self.submit(ids, **options)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Reply:
+        """Answer the last of the messages. The options are those of `submit`."""
+        ids = self.prompt(messages, tools, **(template_options or {}))
+        return self.submit(ids, **options)
+
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **extra: Any,
+    ) -> list[int]:
+        """The ids of a chat, ready to be answered; `extra` goes to the template.
+
+        Only the template's own text may become special tokens, never that of a message.
+        """
+        tokenizer, template = self.tokenizer, self.template
+        if template is None:
+            raise Unsupported(
+                f"{self.name} is a base model: it has no chat template.",
+                "It can go on from a text (generate), but not answer a chat.",
+            )
+        parts = template.render(
+            [dict(m) for m in messages], list(tools) if tools else None, **extra
+        )
+        return self._with_bos(tokenizer.encode_parts(parts))
+
+    def submit(
+        self,
+        ids: Sequence[int],
+        *,
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int | None = None,
+        mask: Mask | None = None,
+        client: str = "",
+        cache: bool = True,
+        **knobs: Any,
+    ) -> Reply:
+        """Ask the engine to go on from ids.
+
+        sampling: instead of the model's defaults; knobs: Sampling fields that differ from it.
+        max_tokens: by default to the end of the answer or of the context. stop: texts that end
+        the answer and are not part of it. Raises BadRequest, PromptTooLong.
+        """
+        chosen = (sampling or self.defaults).changed(knobs)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        has_text = not isinstance(self._text, LocalLLMError)
+        request = Request(
+            self._checked(ids), chosen, max_tokens=max_tokens, logprobs=logprobs, mask=mask,
+            client=client, cache=cache, breakers=self._breakers(chosen),
+            end_ids=self.tokenizer.end_ids if has_text else frozenset(),
+        )  # fmt: skip
+        token_bytes = self.tokenizer.token_bytes if has_text else lambda _: b""
+        return Reply(self._engine.submit(request), token_bytes, stops, self.load_ms)
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """(len(ids), vocab) f32: row i is what the model expects after ids[: i + 1].
+
+        Adds nothing to ids. Raises TooLarge for a table that does not fit into memory.
+        """
+        vocab = self._engine.model.vocab
+        needs, free = len(ids) * vocab * 4, machine.available_memory()
+        if needs > SHARE * free:
+            raise TooLarge(
+                f"The logits of {len(ids)} tokens take {size(needs)}; {size(free)} are free.",
+                "Ask for fewer tokens at a time.",
+            )
+        table = np.empty((len(ids), vocab), np.float32)
+        for start, rows in self.logit_rows(ids):
+            table[start : start + len(rows)] = rows
+        return table
+
+    def logit_rows(self, ids: Sequence[int], start: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+        """(position, (rows, vocab) f32) from position `start` on, a piece at a time."""
+        request = Request(
+            self._checked(ids), max_tokens=0, logit_rows=True, logit_start=start, cache=False
+        )
+        for event in self._engine.submit(request):
+            if event.logits is not None:
+                yield event.start, event.logits
+
+    def close(self) -> None:
+        """Give back threads, memory and the file."""
+        if self.worker:
+            self.worker.close()
+        self._on_close()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _engine(self) -> Worker:
+        if self.worker is None:
+            raise BadRequest(
+                f"Only the vocabulary of {self.name} was opened.", "Open it without vocab_only."
+            )
+        return self.worker
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """The ids as a list of Python ints the model has: kernels check none."""
+        vocab, checked = self._engine.model.vocab, [int(id) for id in ids]
+        for id in checked:
+            if not 0 <= id < vocab:
+                raise BadRequest(f"There is no token {id}: the model has {vocab}.")
+        if not checked:
+            raise BadRequest("The prompt is empty.", "Give the model at least one token.")
+        return checked
+
+    def _with_bos(self, ids: list[int]) -> list[int]:
+        """BOS in front, once, where the file asks for it."""
+        bos = self.tokenizer.bos
+        missing = self.tokenizer.add_bos and bos is not None and ids[:1] != [bos]
+        return [bos, *ids] if missing and bos is not None else ids
+
+    def _breakers(self, sampling: Sampling) -> tuple[tuple[int, ...], ...]:
+        """The token sequences of dry's breakers, which are texts."""
+        if not sampling.dry_multiplier:
+            return ()
+        texts = sampling.dry_sequence_breakers
+        return tuple(tuple(self.tokenize(text, special=False)) for text in texts)

@@ -1,0 +1,91 @@
+"""What opening a model takes: text out of its metadata, a memory plan, weights."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from localllm import machine, models
+from localllm.batch import Model
+from localllm.errors import BadRequest, LocalLLMError
+from localllm.fit import Fit, demand, fit
+from localllm.gguf import GGUF
+from localllm.sampling import Sampling
+from localllm.text.template import ChatTemplate
+from localllm.text.tokenizer import Tokenizer
+
+ROWS = 512  # tokens of a prompt that one forward pass takes
+Progress = Callable[[str, int, int], None]  # stage, done, total
+Text = tuple[Tokenizer, ChatTemplate | None]
+
+RECOMMENDED = {  # what a file may recommend under general.sampling -> the knob
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_last_n": "repeat_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+}
+
+
+def read_text(metadata: Mapping[str, Any]) -> Text | LocalLLMError:
+    """The file's tokenizer and template; the error when it has none that we can use.
+
+    An error is kept rather than raised, for logits need no text.
+    """
+    try:
+        tokenizer = Tokenizer.from_gguf(metadata)
+        return tokenizer, ChatTemplate.from_metadata(metadata, tokenizer)
+    except LocalLLMError as error:
+        return error
+
+
+def plan(gguf: GGUF, context: int | None, kv_type: str) -> Fit:
+    """What the model would take of the memory that is free now."""
+    trained = gguf.get(".context_length", int)
+    footprint = models.estimate(gguf, context=context, kv_type=kv_type)
+    return fit(footprint, trained, context, machine.available_memory())
+
+
+def load(
+    gguf: GGUF,
+    name: str,
+    *,
+    context: int | None,
+    threads: int | None,
+    device: str,
+    prefill_chunk: int | None,
+    kv_type: str,
+    progress: Progress | None,
+) -> Model:
+    """The model, its weights in memory. TooLarge before anything is read if it does not fit."""
+    for what, value in (("context", context), ("threads", threads), ("chunk", prefill_chunk)):
+        if value is not None and value < 1:
+            raise BadRequest(f"The {what} is {value}; it must be at least 1.")
+    return models.load(
+        gguf,
+        device=device,
+        threads=threads or machine.threads().count,
+        context=demand(name, plan(gguf, context, kv_type)).context,
+        kv_type=kv_type,
+        max_rows=prefill_chunk or ROWS,
+        progress=progress,
+    )
+
+
+def recommended(metadata: Mapping[str, Any], catalog: Mapping[str, Any]) -> Sampling:
+    """The sampling that the catalog entry, else the file, else llama.cpp recommends."""
+    values = {
+        knob: metadata[f"general.sampling.{key}"]
+        for key, knob in RECOMMENDED.items()
+        if f"general.sampling.{key}" in metadata
+    }
+    try:
+        return Sampling().changed(values | dict(catalog))
+    except BadRequest as error:
+        warnings.warn(f"The recommended sampling is not used: {error.message}", stacklevel=2)
+        return Sampling()
