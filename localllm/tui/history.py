@@ -124,9 +124,11 @@ class History:
         if head is None:
             raise NotFound("This conversation is no longer there.")
         turns = {
-            row[0]: Turn(*row[:5], stats=json.loads(row[5]), done=bool(row[6])) for row in rows
+            id: Turn(id, parent, role, content, model, json.loads(stats), bool(done))
+            for id, parent, role, content, model, stats, done in rows
         }
-        return Conversation(number, *head, turns=turns)
+        title, model, system, leaf = head
+        return Conversation(number, title, model, system, leaf, turns)
 
     def find(self, words: str = "", limit: int = 200) -> list[Entry]:
         """The conversations whose title or text holds `words`, latest first."""

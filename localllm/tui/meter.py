@@ -32,7 +32,7 @@ def context(used: int, size: int | None) -> str:
 
 def is_tight(used: int, size: int | None) -> bool:
     """Is the context nearly full?"""
-    return bool(size) and used >= WARN_AT * size
+    return size is not None and size > 0 and used >= WARN_AT * size
 
 
 def seconds(left: float) -> str:

@@ -1,0 +1,208 @@
+"""The interactive chat of `localllm run`: a line in, a streamed answer out, until /bye."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prompt_toolkit.input import Input
+from prompt_toolkit.output import ColorDepth, Output, create_output
+
+from localllm import paths
+from localllm.errors import LocalLLMError
+from localllm.tui import answer, clipboard, commands, meter
+from localllm.tui.history import History
+from localllm.tui.reading import message, prompt_session
+from localllm.tui.session import Session
+from localllm.tui.terminal import CLEAR_LINE, DIM, RED, RESET, YELLOW, printable
+
+INTERRUPTED = 130  # exit code
+COLOURS = {ColorDepth.DEPTH_4_BIT: 16}
+
+
+def chat_loop(
+    open_llm: Callable[..., Any],
+    model_name: str,
+    *,
+    system: str | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    plain: bool = False,
+    history: bool = True,
+    models: Callable[[], list[str]] = list,
+    input: Input | None = None,
+    output: Output | None = None,
+) -> int:
+    """Chat until the user leaves; the exit code.
+
+    open_llm(name, progress) opens a model and calls progress(stage, done, total) meanwhile;
+    sampling: the knobs that the user turned; history=False keeps no lines; models: the names that
+    /model offers. Plain text also where NO_COLOR is set or the terminal is dumb.
+    """
+    chat = Chat(Session(open_llm, system, sampling), plain, output or create_output(), models)
+    if not history or os.environ.get("LOCALLLM_NOHISTORY"):
+        chat.desk.switches["history"] = False
+    return chat.run(model_name, input)
+
+
+class Chat:
+    """The loop, and what its commands may do to the terminal."""
+
+    def __init__(
+        self,
+        session: Session,
+        plain: bool,
+        output: Output,
+        models: Callable[[], list[str]],
+    ):
+        self.session, self._output = session, output
+        dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
+        self._plain = plain or dumb
+        self._stored: History | None = None
+        self.desk = commands.Desk(session, self.load, models, self.copy, self.stored)
+
+    def run(self, model_name: str, input: Input | None) -> int:
+        """Open the model and talk; 1 when it cannot be opened."""
+        try:
+            self.load(model_name)
+        except LocalLLMError as error:
+            self.complain(error)
+            return 1
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        full = meter.context(0, self.session.context).split(" / ")[-1].split(" (")[0]
+        self.note(f"{self.session.llm.name} · context {full} · /help for help, /bye to leave")
+        lines = self._lines(input)
+        try:
+            return self._talk(lines)
+        except KeyboardInterrupt:  # the second one, while an answer would not stop
+            return INTERRUPTED
+        finally:
+            self.session.close()
+            if self._stored is not None:
+                self._stored.close()
+
+    def _lines(self, input: Input | None) -> Any:
+        file = paths.data() / "prompts" if self.desk.switches["history"] else None
+        toolbar = None if self._plain else self._toolbar
+        return prompt_session(self.desk, file, toolbar, input, self._output)
+
+    def _toolbar(self) -> str:
+        full = meter.context(self.session.used, self.session.context)
+        return f" {self.session.llm.name} · {full} "
+
+    def _talk(self, lines: Any) -> int:
+        text = ""
+        while True:
+            try:
+                line = message(lines.prompt(default=text))
+            except KeyboardInterrupt:
+                self.note("Ctrl-D or /bye leaves.")
+                continue
+            except EOFError:
+                return 0
+            text = ""
+            if not line:
+                continue
+            try:
+                outcome = commands.run(self.desk, line) if self._is_command(line) else None
+            except (LocalLLMError, OSError) as error:
+                self.complain(error)
+                continue
+            if isinstance(outcome, commands.Leave):
+                return 0
+            if isinstance(outcome, commands.Say):
+                self.note(outcome.text)
+            elif isinstance(outcome, commands.Prefill):
+                text = outcome.text
+            else:
+                text = self._answer(outcome.text if outcome else self._with_files(line))
+
+    @staticmethod
+    def _is_command(line: str) -> bool:
+        """`/help` is one; `/usr/bin is what?` is a question."""
+        return line.startswith("/") and "/" not in line.split()[0][1:]
+
+    def _with_files(self, line: str) -> str:
+        whole = "\n\n".join([line, *self.desk.files])
+        self.desk.files.clear()
+        return whole
+
+    def _answer(self, text: str) -> str:
+        """Ask and print; what to offer for editing when the model could not be asked."""
+        try:
+            reply = self.session.ask(text)
+        except LocalLLMError as error:
+            self.complain(error)
+            return text
+        try:
+            answer.show(reply, self._style(), self.write)
+        except LocalLLMError as error:
+            self.complain(error)
+            self.session.undo()
+            return text
+        self.session.keep(reply)
+        self._after()
+        return ""
+
+    def _after(self) -> None:
+        """What is worth saying about the answer that ended."""
+        reason = self.session.stats["finish_reason"]
+        if self.desk.switches["stats"]:
+            self.note(meter.speed(self.session.stats))
+        elif reason == "cancelled":
+            self.note("stopped; what there is stays")
+        elif reason == "length":
+            self.warn("The answer was cut: by max_tokens, or by the end of the context.")
+        if warning := self.session.warning():
+            self.warn(warning)
+
+    def _style(self) -> answer.Style:
+        size, depth = self._output.get_size(), self._output.get_default_color_depth()
+        plain = self._plain or not self.desk.switches["markdown"]
+        return answer.Style(plain, size.columns, COLOURS.get(depth, 256))
+
+    # --- what commands may do ----------------------------------------------------------------
+
+    def load(self, name: str) -> None:
+        """Open a model with a line that says how far it is."""
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if not self._plain:
+                share = f" {100 * done // total} %" if total else ""
+                self.write(f"{CLEAR_LINE}{DIM}{printable(stage)}{share}{RESET}")
+
+        try:
+            self.session.open(name, progress)
+        finally:
+            if not self._plain:
+                self.write(CLEAR_LINE)
+
+    def copy(self, text: str) -> None:
+        self.write(clipboard.sequence(text, "TMUX" in os.environ))
+
+    def stored(self) -> History:
+        """The saved conversations, opened when first asked for."""
+        if self._stored is None:
+            self._stored = History(paths.data() / "chats.db")
+        return self._stored
+
+    # --- what is printed ---------------------------------------------------------------------
+
+    def write(self, text: str) -> None:
+        self._output.write_raw(text)
+        self._output.flush()
+
+    def note(self, text: str) -> None:
+        self._say(DIM, text)
+
+    def warn(self, text: str) -> None:
+        self._say(YELLOW, text)
+
+    def complain(self, error: LocalLLMError | OSError) -> None:
+        message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
+        self._say(RED, message)
+        if hint:
+            self.note(hint)
+
+    def _say(self, colour: str, text: str) -> None:
+        text = printable(text)
+        self.write(f"{text}\n" if self._plain else f"{colour}{text}{RESET}\n")
