@@ -1,4 +1,4 @@
-"""Perplexity of a text, by llama-perplexity's protocol: how surprised a model is, a token at a time.
+"""Perplexity of a text, by llama-perplexity's protocol: how surprised a model is by each token.
 
 The text is cut into chunks of `ctx` tokens. The first half of a chunk only gives context; in the
 second, each token's negative log-probability counts. A model that wants BOS gets it in place of

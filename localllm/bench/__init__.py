@@ -1,0 +1,1 @@
+"""Speed, measured: tokens a second of prompts and generation, beside another runner if wanted."""

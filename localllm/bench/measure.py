@@ -1,0 +1,105 @@
+"""Runs a grid of cases, ours and the peer's in turn, and keeps what each took."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from localllm.bench.costs import Costs
+from localllm.bench.grid import Case
+
+PAUSE = 0.3  # seconds between two sides: threads of the one before stop spinning
+
+
+class Side(Protocol):
+    """Somebody who can run a case."""
+
+    def prepare(self, case: Case) -> None: ...
+    def run(self, case: Case) -> float: ...
+
+
+@dataclass
+class Row:
+    """One case's result. tokens_per_second is the median of the runs, stddev their spread."""
+
+    model: str
+    case: Case
+    threads: int
+    seconds: list[float] = field(default_factory=list)
+    peers: list[list[float]] = field(default_factory=list)  # seconds of each peer
+    bandwidths: list[float] = field(default_factory=list)  # bytes/s, measured beside each run
+    bytes_read: int = 0
+    least_seconds: float = 0.0  # what multiply-adds alone would take
+
+    @property
+    def rates(self) -> list[float]:
+        return [self.case.total / seconds for seconds in self.seconds]
+
+    @property
+    def tokens_per_second(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def stddev(self) -> float:
+        return statistics.stdev(self.rates) if len(self.rates) > 1 else 0.0
+
+    @property
+    def peer_tokens_per_second(self) -> float | None:
+        """The median of the better peer."""
+        medians = [statistics.median(seconds) for seconds in self.peers]
+        return self.case.total / min(medians) if medians else None
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second that a plain read got, in the same minute."""
+        return statistics.median(self.bandwidths) if self.bandwidths else 0.0
+
+    @property
+    def bandwidth_percent(self) -> float | None:
+        """The bytes that generation must read, held against what memory gave; prompts: None."""
+        if self.case.kind == "pp" or not self.bandwidths:
+            return None
+        return 100 * self.bytes_read / statistics.median(self.seconds) / self.bandwidth
+
+    @property
+    def peak_percent(self) -> float | None:
+        """The time that multiply-adds alone would take, of the time it took."""
+        return 100 * self.least_seconds / statistics.median(self.seconds) or None
+
+
+def measure(
+    name: str,
+    cases: Sequence[Case],
+    threads: int,
+    ours: Side,
+    peers: Sequence[Side],
+    repeats: int,
+    costs: Costs,
+    rates: Mapping[str, float],
+    bandwidth: Callable[[], float],
+    progress: Callable[[str, int, int], None],
+) -> Iterator[Row]:
+    """A row for each case; one run of each side before the first that counts.
+
+    rates: multiply-adds/s of each block format; bandwidth: measures memory now, bytes/s.
+    """
+    for case in cases:
+        row = Row(name, case, threads, peers=[[] for _ in peers])
+        row.bytes_read = costs.bytes_read(case)
+        needed = costs.multiply_adds(case)
+        if needed.keys() <= rates.keys():
+            row.least_seconds = sum(count / rates[kind] for kind, count in needed.items())
+        for side in (ours, *peers):
+            side.prepare(case)
+            side.run(case)
+        for done in range(repeats):
+            progress(case.name, done, repeats)
+            row.seconds.append(ours.run(case))
+            row.bandwidths.append(bandwidth())
+            for times, peer in zip(row.peers, peers, strict=True):
+                time.sleep(PAUSE)
+                times.append(peer.run(case))
+            if peers:
+                time.sleep(PAUSE)
+        yield row

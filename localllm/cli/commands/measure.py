@@ -1,0 +1,71 @@
+"""bench and doctor: how fast this machine is, and why."""
+
+from typing import Annotated, Any
+
+import typer
+
+from localllm import machine
+from localllm.cli.options import Device, Json, KVType, Model
+from localllm.cli.printing import write_json
+from localllm.cli.waiting import Waiting
+
+PANEL = "Machine"
+
+
+def bench(
+    model: Model,
+    prompts: Annotated[
+        str, typer.Option("-p", help="Prompt tokens: 512, 1,2,8 or 16-64+16.")
+    ] = "512",
+    generate: Annotated[str, typer.Option("-n", help="Tokens to generate.")] = "64",
+    depths: Annotated[str, typer.Option("-d", help="Tokens that come before.")] = "0",
+    batches: Annotated[str, typer.Option("-b", help="Sequences at once.")] = "1",
+    repeats: Annotated[int, typer.Option("-r", min=1, help="Runs of each test.")] = 3,
+    threads: Annotated[str, typer.Option("--threads", "-t", help="Threads; a list or range.")] = "",
+    peer: Annotated[
+        bool, typer.Option("--peer", help="Beside llama-cpp-python, in turns.")
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Where the time of a pass goes.")
+    ] = False,
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    device: Device = "cpu",
+    kv_type: KVType = "f16",
+) -> None:
+    """Tokens a second of prompts (pp) and generation (tg); the median of the runs."""
+    from localllm import catalog
+    from localllm.bench import report
+    from localllm.bench.grid import grid, numbers
+    from localllm.bench.session import bench as session
+
+    cases = grid(*(numbers(text) for text in (prompts, generate, depths, batches)))
+    found = catalog.resolve(model)
+    lines: list[dict[str, Any]] = []
+    with Waiting() as waiting:
+        for count in numbers(threads) if threads else [machine.threads().count]:
+            rows = session(
+                found.name, found.path, cases, count, repeats=repeats, peer=peer,
+                device=device, kv_type=kv_type, progress=waiting,
+            )  # fmt: skip
+            lines.extend(report.record(row) for row in rows)
+    if json:
+        write_json(lines)
+    elif csv:
+        print(report.as_csv(lines), end="")
+    else:
+        print("\n".join(report.markdown(lines)))
+
+
+def doctor(json: Json = False) -> None:
+    """What this machine offers, which kernels it gets, what is slow and why."""
+    from localllm.doctor import examine, lines
+
+    report = examine()
+    if json:
+        write_json(report)
+    else:
+        print("\n".join(lines(report)))
+
+
+COMMANDS = {"bench": bench, "doctor": doctor}

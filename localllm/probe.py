@@ -1,0 +1,83 @@
+"""What the hardware gives: memory read bandwidth, and multiply-adds of a format's own loop."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from localllm import machine
+from quant.formats import format_of
+from quant.jit import native
+from quant.rows import PANEL, SLOT_BYTES
+from quant.simd import LANES
+
+READ = 1 << 29  # bytes that one measurement of bandwidth reads: more than any cache holds
+COLUMNS, TOKENS = 1024, 256  # a tile and panels that stay in a core's own cache
+ROUNDS = 5
+
+
+@native("uint64(uint64[::1])")
+def read(words):
+    """The sum of all words: a loop that only loads."""
+    total = np.uint64(0)
+    for word in words:
+        total += word
+    return total
+
+
+class Memory:
+    """A stretch of memory, to read at any moment: its speed changes by the minute."""
+
+    def __init__(self, threads: int):
+        size = min(READ, machine.available_memory() // 8) // 8 // threads * threads
+        self._words = np.ones(size, np.uint64)
+        self._parts = np.split(self._words, threads)
+        read(self._parts[0][:8])  # compiled before it is timed
+
+    def bandwidth(self) -> float:
+        """Bytes a second that all threads read together, now: the best of three passes."""
+        times = [_together([lambda p=part: read(p) for part in self._parts]) for _ in range(3)]
+        return self._words.nbytes / min(times)
+
+
+def product_rate(name: str, threads: int) -> float:
+    """Multiply-adds a second of one block format's loop, its operands in the cores' caches."""
+    product = format_of(name).product.compiled.ctypes
+    calls = [_product_call(name, product) for _ in range(threads)]
+    _together(calls)
+    seconds = statistics.median(_together(calls) for _ in range(ROUNDS))
+    return threads * REPEATS * COLUMNS * LANES * TOKENS / seconds
+
+
+REPEATS = 200
+
+
+def _product_call(name: str, product: Callable) -> Callable[[], None]:
+    """One thread's share: a tile of weights times the tokens of many panels, again and again."""
+    form = format_of(name)
+    weights = np.zeros(form.tile_bytes(COLUMNS), np.uint8)
+    pitch = COLUMNS // 32 * SLOT_BYTES * PANEL if form.integer else 4 * COLUMNS
+    rows = TOKENS // PANEL if form.integer else TOKENS
+    tokens, out = np.zeros(rows * pitch, np.uint8), np.zeros((TOKENS, LANES), np.float32)
+    where = (weights.ctypes.data, tokens.ctypes.data, COLUMNS // form.step, pitch, TOKENS)
+
+    def call(kept=(weights, tokens, out)) -> None:
+        for _ in range(REPEATS):
+            product(*where, out.ctypes.data)
+
+    return call
+
+
+def _together(calls: Sequence[Callable[[], object]]) -> float:
+    """Seconds that all calls take at once, a thread each."""
+    if len(calls) == 1:
+        since = time.perf_counter()
+        calls[0]()
+        return time.perf_counter() - since
+    with ThreadPoolExecutor(len(calls)) as pool:
+        list(pool.map(lambda _: time.sleep(0.001), calls))  # the threads are there
+        since = time.perf_counter()
+        list(pool.map(lambda call: call(), calls))
+        return time.perf_counter() - since

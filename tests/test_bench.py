@@ -1,0 +1,161 @@
+"""Benchmarks: the grid, whose turn it is, what a row says, what a pass must read."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import tiny
+
+from localllm.batch import PAGE
+from localllm.bench import report
+from localllm.bench.costs import Costs, costs
+from localllm.bench.grid import Case, grid, numbers
+from localllm.bench.measure import Row, measure
+from localllm.bench.ours import Ours, ids_of
+from localllm.errors import BadRequest
+from localllm.gguf import GGUF
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("512", [512]),
+        ("1,2,8", [1, 2, 8]),
+        ("1-4", [1, 2, 3, 4]),
+        ("16-64+16", [16, 32, 48, 64]),
+        ("1-16*2", [1, 2, 4, 8, 16]),
+        ("0, 5-5", [0, 5]),
+    ],
+)
+def test_numbers(text, expected):
+    assert numbers(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "4-1", "1-8+0", "1-8*1", "0-8*2", "1-1000000", "1..3"])
+def test_lists_that_mean_nothing(text):
+    with pytest.raises(BadRequest):
+        numbers(text)
+
+
+def test_the_grid_has_llama_bench_names():
+    names = [case.name for case in grid([512], [64], [0, 4096], [1, 8])]
+    assert names == ["pp512", "tg64", "pp512x8", "tg64x8", "pp512@d4096", "tg64@d4096",
+                     "pp512x8@d4096", "tg64x8@d4096"]  # fmt: skip
+    assert [case.name for case in grid([0], [8], [0], [1])] == ["tg8"]
+    with pytest.raises(BadRequest):
+        grid([0], [0], [0], [1])
+
+
+class Recorder:
+    """Stands in for a model: keeps the batches, and checks what a kernel would rely on."""
+
+    vocab, max_rows = 300, 100
+
+    def __init__(self):
+        self.batches = []
+
+    def forward(self, batch):
+        assert batch.begins[-1] == len(batch.ids) <= self.max_rows
+        assert all(a.dtype == np.int32 for a in (batch.ids, batch.begins, batch.starts))
+        ends = batch.starts + np.diff(batch.begins)
+        assert (batch.tables.shape[1] * PAGE >= ends).all()
+        self.batches.append(batch)
+
+
+def test_a_prompt_goes_in_passes_and_generation_token_by_token():
+    ours = Ours(Recorder())
+    ours.run(Case("pp", 250, depth=30))
+    assert [(int(b.starts[0]), len(b.ids)) for b in ours.model.batches] == [
+        (30, 100),
+        (130, 100),
+        (230, 50),
+    ]
+    ours = Ours(Recorder())
+    ours.run(Case("tg", 3, depth=7, batch=4))
+    assert [b.starts.tolist() for b in ours.model.batches] == [[7] * 4, [8] * 4, [9] * 4]
+    assert all(b.wanted.tolist() == [0, 1, 2, 3] for b in ours.model.batches)
+    tables = ours.model.batches[0].tables
+    assert len(set(tables.ravel().tolist())) == tables.size  # no two sequences share a page
+
+
+def test_both_sides_get_the_same_ids():
+    case = Case("pp", 64, batch=2)
+    assert (ids_of(case, 50_000) == ids_of(case, 50_000)).all()
+    assert ids_of(case, 10).max() < 10
+
+
+class Clock:
+    """A side that takes the seconds it was given, and says when it had its turn."""
+
+    def __init__(self, name, turns, *seconds):
+        self.name, self.turns, self.seconds = name, turns, list(seconds)
+
+    def prepare(self, case):
+        self.turns.append(f"{self.name} prepares")
+
+    def run(self, case):
+        self.turns.append(self.name)
+        return self.seconds.pop(0)
+
+
+COSTS = Costs({"Q8_0": 1000}, {"Q6_K": 500}, weight_bytes=2000, kv_bytes=10)
+
+
+def rows(cases, ours, peers=(), rates=None, bandwidth=lambda: 1e6):
+    return list(
+        measure("m", cases, 2, ours, peers, 3, COSTS, rates or {}, bandwidth, lambda *_: None)
+    )
+
+
+def test_runs_interleave_and_the_warm_up_does_not_count():
+    turns = []
+    ours = Clock("ours", turns, 99, 1, 3, 2)
+    peers = [Clock("on", turns, 99, 8, 8, 8), Clock("off", turns, 99, 4, 5, 4)]
+    [row] = rows([Case("tg", 12)], ours, peers)
+    assert turns[:6] == ["ours prepares", "ours", "on prepares", "on", "off prepares", "off"]
+    assert turns[6:] == ["ours", "on", "off"] * 3
+    assert row.tokens_per_second == 6  # the median run
+    assert row.peer_tokens_per_second == 3  # of the better peer
+    assert row.stddev == pytest.approx(np.std([12, 4, 6], ddof=1))
+
+
+def test_shares_of_what_the_hardware_gives():
+    [row] = rows([Case("tg", 10, depth=100)], Clock("", [], 9, 1, 1, 1))
+    assert row.bytes_read == 10 * (2000 + 105 * 10)
+    assert row.bandwidth_percent == pytest.approx(100 * row.bytes_read / 1e6)
+    rates = {"Q8_0": 1e6, "Q6_K": 1e6}
+    [row] = rows([Case("pp", 100)], Clock("", [], 9, 1, 1, 1), rates=rates)
+    assert row.peak_percent == pytest.approx(100 * (100 * 1000 + 500) / 1e6)
+    assert row.bandwidth_percent is None
+
+
+def test_json_has_the_names_other_tools_rely_on():
+    [row] = rows([Case("tg", 12)], Clock("", [], 9, 1, 3, 2))
+    record = report.record(row)
+    assert record["model"] == "m" and record["test"] == "tg12" and record["threads"] == 2
+    assert record["tokens_per_second"] == 6 and record["stddev"] == pytest.approx(4.16)
+    assert "peer_tokens_per_second" not in record
+
+
+def test_markdown_and_csv_say_the_same():
+    row = Row("m", Case("pp", 512), 2, [1.0], [[2.0]], [1e9])
+    records = [report.record(row)]
+    table = report.markdown(records)
+    assert len({len(line) for line in table}) == 1
+    assert " 2.00 |" in table[2] and "512.0 ± 0.0" in table[2]
+    [read] = csv.DictReader(io.StringIO(report.as_csv(records)))
+    assert float(read["peer_tokens_per_second"]) == 256
+
+
+def test_costs_leave_out_the_embedding_unless_it_is_the_head(tmp_path):
+    numbers = {"vocab": 320, "width": 64, "layers": 1, "feed_forward": 96}
+    for architecture, tied in (("llama", False), ("gemma3", True)):
+        path = tiny.write(tmp_path / f"{architecture}.gguf", architecture=architecture, **numbers)
+        with GGUF.open(path) as gguf:
+            found = costs(gguf, kv_bytes=4)
+            size = sum(tensor.nbytes for tensor in gguf.tensors.values())
+            embedding = gguf.tensors["token_embd.weight"].nbytes
+        assert found.head == {"Q8_0": 320 * 64}
+        assert found.layers == {"Q8_0": 2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96}
+        assert found.weight_bytes == size - (0 if tied else embedding)
