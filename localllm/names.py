@@ -26,14 +26,18 @@ def scheme(model: str) -> str:
 
 def check(name: Any) -> str:
     """`name`, when a model may be called that; raises BadRequest."""
-    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise BadRequest(
             f"{str(name)[:80]!r} cannot be a model's name",
             "Use letters, digits, '.', '_' and '-', with one ':' before a tag.",
         )
-    if name.partition(":")[0].lower() in SCHEMES or name.lower().endswith(".gguf"):
-        raise BadRequest(f"{name!r} looks like a source or a file, so it cannot be a name")
     return name
+
+
+def is_name(name: str) -> bool:
+    """May a model be called that? Sources and files have names of their own form."""
+    looks = name.partition(":")[0].lower() in SCHEMES or name.lower().endswith(".gguf")
+    return not looks and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
 def folder(name: str) -> str:

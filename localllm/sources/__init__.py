@@ -1,0 +1,1 @@
+"""Where models come from: one file for each kind of source, found by the word before the colon."""
