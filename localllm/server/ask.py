@@ -1,0 +1,139 @@
+"""A checked body -> what to ask of an LLM: sampling knobs, limits, stops, biases, prompts."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localllm.errors import BadRequest
+from localllm.sampling import ORDER, SPELLINGS, Sampling, knob_names
+from localllm.server.endpoint import Call
+from localllm.server.pump import Reply
+from localllm.server.running import together
+from localllm.server.schema import WrongField
+
+FULL = 100  # OpenAI's biases go to this, which stands for a ban or a must
+KINDS = {f.name: f.type for f in dataclasses.fields(Sampling)}
+
+
+def options(call: Call, llm: Any) -> dict[str, Any]:
+    """The keyword arguments of LLM.submit that a body stands for, but for max_tokens and mask."""
+    body = call.body
+    return knobs(body, llm) | {
+        "stop": body.get("stop", ()),
+        "cache": body.get("cache_prompt", True),
+        "client": call.record.client,
+    }
+
+
+def knobs(body: dict[str, Any], llm: Any) -> dict[str, Any]:
+    """Sampling fields, under their own names. Where two names of one are given, the first wins."""
+    chosen: dict[str, Any] = {}
+    for name, knob in knob_names().items():
+        if name in body and knob not in chosen:
+            chosen[knob] = _plain(body[name], KINDS[knob])
+    if "samplers" in chosen:
+        chosen["samplers"] = _samplers(chosen["samplers"])
+    if "logit_bias" in chosen:
+        chosen["logit_bias"] = biases(chosen["logit_bias"], llm)
+    return chosen
+
+
+def most_tokens(body: dict[str, Any], *names: str) -> int | None:
+    """The first of these limits that is there; -1 and none are no limit."""
+    limit = next((body[name] for name in names if name in body), -1)
+    return None if limit < 0 else int(limit)
+
+
+def submit_all(
+    llm: Any, prompts: Sequence[Sequence[int]], answers: int, asked: dict[str, Any],
+    mask: Callable[[], Any] = lambda: None,
+) -> list[Reply]:  # fmt: skip
+    """So many answers to each prompt, in order; a seed counts up from answer to answer."""
+    seed = asked.pop("seed", None)
+    seed = None if seed == -1 else seed
+    return together(
+        [
+            _asking(llm, ids, asked | {"seed": None if seed is None else seed + i}, mask)
+            for ids, i in itertools.product(prompts, range(answers))
+        ]
+    )
+
+
+def _asking(
+    llm: Any, ids: Sequence[int], asked: dict[str, Any], mask: Callable[[], Any]
+) -> Callable[[], Reply]:
+    return lambda: llm.submit(ids, mask=mask(), **asked)
+
+
+def biases(given: Any, llm: Any) -> dict[int, float]:
+    """Token id -> bias. A key that is not a number is a text, and each of its tokens gets it."""
+    pairs = given.items() if isinstance(given, dict) else given
+    found: dict[int, float] = {}
+    for key, bias in pairs:
+        for id in _ids(key, llm):
+            if not 0 <= id < llm.tokenizer.vocab_size:
+                raise WrongField("logit_bias", f"There is no token {id}.")
+            found[id] = _bias(bias)
+    return found
+
+
+def _bias(value: Any) -> float:
+    if value is False:
+        return float("-inf")
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > FULL:
+        raise WrongField("logit_bias", f"A bias is false or a number from -{FULL} to {FULL}.")
+    return float("-inf") if value == -FULL else float(value)
+
+
+def _ids(key: Any, llm: Any) -> list[int]:
+    if isinstance(key, int) and not isinstance(key, bool):
+        return [key]
+    if not isinstance(key, str) or len(key) > 256:
+        raise WrongField("logit_bias", "A key is a token's id, or a short text.")
+    if key.isascii() and key.isdigit():
+        return [int(key)] if len(key) < 10 else [-1]
+    return llm.tokenize(key, special=False)
+
+
+def _samplers(names: Any) -> tuple[str, ...]:
+    """Those that there are, once each: llama.vscode also asks for `infill`."""
+    names = names.split(";") if isinstance(names, str) else names
+    known = [SPELLINGS.get(name, name) for name in names]
+    return tuple(dict.fromkeys(name for name in known if name in ORDER))
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """JSON writes 40 as 40.0 at times; an integer knob wants an int."""
+    whole = kind in (int, int | None)
+    return int(value) if whole and isinstance(value, float) else value
+
+
+def prompts(prompt: Any, llm: Any, field: str = "prompt") -> list[list[int]]:
+    """OpenAI's four kinds of prompt as lists of ids: text, texts, ids, lists of ids."""
+    if isinstance(prompt, str):
+        return [_text(prompt, llm)]
+    if not prompt:
+        raise WrongField(field, "Must not be empty.")
+    if all(isinstance(item, str) for item in prompt):
+        return [_text(item, llm) for item in prompt]
+    if all(isinstance(item, list) for item in prompt):
+        return [_checked(item, llm, field) for item in prompt]
+    return [_checked(prompt, llm, field)]
+
+
+def _text(text: str, llm: Any) -> list[int]:
+    """As LLM.generate has it: special tokens are meant, BOS stands in front where it belongs."""
+    tokenizer = llm.tokenizer
+    ids = llm.tokenize(text)
+    return [tokenizer.bos, *ids] if tokenizer.add_bos and ids[:1] != [tokenizer.bos] else ids
+
+
+def _checked(ids: list[Any], llm: Any, field: str) -> list[int]:
+    most = llm.tokenizer.vocab_size
+    for id in ids:
+        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < most:
+            raise WrongField(field, f"Tokens are whole numbers below {most}.")
+    if not ids:
+        raise BadRequest("The prompt is empty.", "Give the model at least one token.")
+    return ids

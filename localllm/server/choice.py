@@ -1,0 +1,111 @@
+"""One answer of a chat as it grows: text, thinking and tool calls, as deltas and as a message."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A bit of an answer. kind: "text", "thinking", or "call" (a new tool call's name) and
+    "arguments" (more of the last call's JSON)."""
+
+    kind: str
+    text: str
+
+
+class Splitter(Protocol):
+    """Tells text, thinking and tool calls apart, as the text comes."""
+
+    def push(self, text: str) -> Iterable[Piece]: ...
+
+    def flush(self) -> Iterable[Piece]: ...
+
+
+@dataclass
+class Choice:
+    """Index, and what has come so far. `id` makes the ids of its tool calls."""
+
+    index: int
+    id: str
+    splitter: Splitter
+    tokenizer: Any
+    most_calls: int | None = None
+    closed: bool = False  # one call too many has begun: nothing is added any more
+    text: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
+
+    def push(self, delta: Any) -> list[dict[str, Any]]:
+        """What a streaming client is sent for it: the `delta`s of chunks."""
+        self.logprobs += token_logprobs(delta.logprobs, self.tokenizer)
+        return self._add_all(self.splitter.push(delta.text))
+
+    def flush(self) -> list[dict[str, Any]]:
+        """What the splitter still held back at the end."""
+        return self._add_all(self.splitter.flush())
+
+    def take_logprobs(self) -> dict[str, Any] | None:
+        """Those since the last time, as a chunk has them."""
+        taken, self.logprobs = self.logprobs, []
+        return {"content": taken, "refusal": None} if taken else None
+
+    def message(self) -> dict[str, Any]:
+        """The whole of it, for a client that did not stream."""
+        said: dict[str, Any] = {"role": "assistant", "content": "".join(self.text)}
+        if self.thinking:
+            thoughts = "".join(self.thinking)
+            said |= {"reasoning_content": thoughts, "reasoning": thoughts}
+        if self.calls:
+            said["tool_calls"] = self.calls
+            said["content"] = said["content"] or None
+        return said
+
+    def finish(self, reason: str) -> str:
+        ended = "stop" if self.closed and reason == "cancelled" else reason
+        return "tool_calls" if self.calls and ended == "stop" else ended
+
+    def _add_all(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+        deltas = []
+        for piece in pieces:
+            self.closed |= piece.kind == "call" and len(self.calls) == self.most_calls
+            if not self.closed:
+                deltas.append(self._add(piece))
+        return deltas
+
+    def _add(self, piece: Piece) -> dict[str, Any]:
+        if piece.kind == "call":
+            return self._call(piece.text)
+        if piece.kind == "arguments":
+            call = self.calls[-1]
+            call["function"]["arguments"] += piece.text
+            part = {"index": len(self.calls) - 1, "function": {"arguments": piece.text}}
+            return {"tool_calls": [part]}
+        if piece.kind == "thinking":
+            self.thinking.append(piece.text)
+            return {"reasoning_content": piece.text, "reasoning": piece.text}
+        self.text.append(piece.text)
+        return {"content": piece.text}
+
+    def _call(self, name: str) -> dict[str, Any]:
+        count = len(self.calls)
+        call = {"id": f"call_{self.id}_{self.index}_{count}", "type": "function"}
+        function = {"name": name, "arguments": ""}
+        self.calls.append(call | {"function": dict(function)})
+        return {"tool_calls": [{"index": count} | call | {"function": function}]}
+
+
+def token_logprobs(logprobs: Sequence[Any] | None, tokenizer: Any) -> list[dict[str, Any]]:
+    """The chat API's shape of what the engine says of each token."""
+    return [
+        _token(one.id, one.logprob, tokenizer)
+        | {"top_logprobs": [_token(id, value, tokenizer) for id, value in one.top]}
+        for one in logprobs or ()
+    ]
+
+
+def _token(id: int, logprob: float, tokenizer: Any) -> dict[str, Any]:
+    data = tokenizer.token_bytes(id)
+    logprob = max(float(logprob), -9999.0)  # JSON has no -inf; OpenAI's own floor
+    return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(data)}

@@ -1,0 +1,53 @@
+"""/v1/models: what a request may name."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from localllm.server.endpoint import Call, Endpoint
+from localllm.server.pool import Entry, Known
+from localllm.server.stream import dumps
+
+
+def shape(known: Known, entry: Entry | None) -> dict[str, Any]:
+    """OpenAI's model object; `meta` as llama-server has it, once the model is loaded."""
+    shown: dict[str, Any] = {
+        "id": known.name,
+        "object": "model",
+        "created": known.created,
+        "owned_by": "localllm",
+        "state": "not-loaded" if entry is None else entry.state,
+    }
+    if entry is not None and entry.state == "ready":
+        llm = entry.llm
+        shown["meta"] = {
+            "n_vocab": llm.model.vocab,
+            "n_ctx": llm.context,
+            "n_ctx_train": llm.model.trained_context,
+            "n_params": llm.model.parameters,
+            "size": known.size,
+        }
+    return shown
+
+
+async def listing(call: Call) -> Response:
+    """Installed models, and those named when the server started."""
+    pool = call.site.pool
+    known = await pool.known()
+    data = [shape(known[name], pool.entries.get(name)) for name in sorted(known)]
+    return Response(dumps({"object": "list", "data": data}), media_type="application/json")
+
+
+async def one(call: Call) -> Response:
+    """One of them."""
+    pool = call.site.pool
+    name = await pool.resolve(call.request.path_params["id"])
+    known = (await pool.known())[name]
+    return Response(dumps(shape(known, pool.entries.get(name))), media_type="application/json")
+
+
+ROUTES = [
+    Endpoint("GET", "/v1/models", listing, "What a request may name as its model."),
+    Endpoint("GET", "/v1/models/{id:path}", one, "One model."),
+]
+ROUTES.append(ROUTES[0].at("/models"))
