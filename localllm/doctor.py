@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 
 from localllm import __version__, cgroup, machine, paths
-from localllm.fit import size
 from localllm.probe import Memory, product_rate
+from localllm.units import size
 from quant.target import TARGET
 
 FORMATS = ("Q4_K", "Q8_0")  # whose loops are timed

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from localllm.batch import PAGE
 from localllm.errors import TooLarge
+from localllm.units import size
 
 SHARE = 0.9  # of the free memory a model may plan with; the rest is for everybody else
 LEAST = 256  # tokens of context under which a model is of no use
@@ -67,12 +68,3 @@ def demand(name: str, plan: Fit) -> Fit:
     else:
         hint = "Close other programs, or take a smaller model or a smaller quantization."
     raise TooLarge(f"{name} does not fit into memory: {plan}.", hint)
-
-
-def size(amount: float) -> str:
-    """Bytes as people read them: 98.4 MB, 1.1 GB."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.5 or unit == "TB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"

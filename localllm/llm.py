@@ -8,25 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from localllm import machine, store
+from localllm import catalog, machine
 from localllm.engine.worker import Worker
 from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
-from localllm.fit import SHARE, size
+from localllm.fit import SHARE
 from localllm.gguf import GGUF
-from localllm.opening import Progress, Text, load, read_text, recommended
+from localllm.opening import (
+    Progress,
+    Text,
+    load,
+    pulling,
+    read_text,
+    recommended,
+    with_template,
+)
 from localllm.reply import Reply
 from localllm.request import Mask, Request
 from localllm.sampling import Sampling
 from localllm.text.template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
+from localllm.units import size
 
 
 class LLM:
     """An open model. A context manager; every method may be called from any thread.
 
     name, path: what was opened. metadata: the file's. context: tokens a prompt and its answer may
-    have together. defaults: the Sampling that the file or the catalog recommends. worker, model:
-    the engine behind it; None with vocab_only. load_ms: how long opening took.
+    have together. defaults: the Sampling that the file or the catalog recommends; system: the
+    system prompt of the user's own entry, for whoever starts a chat. worker, model: the engine
+    behind it; None with vocab_only. load_ms: how long opening took.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class LLM:
         self.worker, self.model = worker, worker.model if worker else None
         self.context = worker.model.context if worker else 0
         self.defaults, self.load_ms = defaults or Sampling(), load_ms
+        self.system: str | None = None
         self._text, self._on_close = text, on_close
 
     @classmethod
@@ -67,21 +78,25 @@ class LLM:
         Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
         """
         since = time.perf_counter()
-        found = store.resolve(model, progress=progress)
-        gguf = GGUF.open(found.path)
+        found = catalog.resolve(model, pull=True, progress=pulling(model, progress))
+        entry, gguf = found.entry, GGUF.open(found.path)
+        worker = None
         try:
+            metadata = with_template(gguf.metadata, entry.template)
             with ThreadPoolExecutor(1) as reader:  # text is read beside the weights
-                text = reader.submit(read_text, gguf.metadata)
-                worker = None
+                text = reader.submit(read_text, metadata)
                 if not vocab_only:
-                    options = {"context": context, "threads": threads, "device": device}
-                    options |= {"prefill_chunk": prefill_chunk, "kv_type": kv_type}
-                    worker = Worker(load(gguf, found.name, progress=progress, **options))
+                    loaded = load(
+                        gguf, found.name, context=context or entry.context, threads=threads,
+                        device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
+                        progress=progress,
+                    )  # fmt: skip
+                    worker = Worker(loaded)
         except BaseException:
             gguf.close()
             raise
-        llm = cls(found.name, found.path, gguf.metadata, text.result(), worker)
-        llm.defaults = recommended(gguf.metadata, found.sampling)
+        llm = cls(found.name, found.path, metadata, text.result(), worker)
+        llm.defaults, llm.system = recommended(metadata, entry.sampling), entry.system
         llm.load_ms, llm._on_close = (time.perf_counter() - since) * 1000, gguf.close
         return llm
 

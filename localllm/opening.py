@@ -1,6 +1,7 @@
 """What opening a model takes: text out of its metadata, a memory plan, weights."""
 
 import warnings
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,18 @@ RECOMMENDED = {  # what a file may recommend under general.sampling -> the knob
     "mirostat_tau": "mirostat_tau",
     "mirostat_eta": "mirostat_eta",
 }
+
+
+def pulling(name: str, progress: Progress | None) -> Callable[[int, int], None] | None:
+    """The progress of a download, as a stage of opening."""
+    return progress and (lambda done, total: progress(f"pulling {name}", done, total))
+
+
+def with_template(metadata: Mapping[str, Any], template: str | None) -> Mapping[str, Any]:
+    """The metadata, with the template that the user's entry puts in place of the file's."""
+    if template is None:
+        return metadata
+    return ChainMap({"tokenizer.chat_template": template}, metadata)  # type: ignore[arg-type]
 
 
 def read_text(metadata: Mapping[str, Any]) -> Text | LocalLLMError:

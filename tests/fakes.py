@@ -9,7 +9,7 @@ import numpy as np
 from localllm.errors import PromptTooLong
 from localllm.llm import LLM
 from localllm.request import Event, Logprob, Request, Timings, Usage
-from localllm.text.template import Part
+from localllm.text.tokenizer import Part
 
 BOS, START, END = 256, 257, 258
 SPECIAL = {"<bos>": BOS, "<start>": START, "<end>": END}

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from localllm.errors import TooLarge
-from localllm.fit import demand, fit, size
+from localllm.fit import demand, fit
+from localllm.units import size
 
 # 1 GB of weights, 0.1 GB of scratch, 1 MB a page of 16 tokens
 MODEL = SimpleNamespace(weights=1_000_000_000, scratch=100_000_000, page_bytes=1_000_000)

@@ -39,11 +39,19 @@ def imported(name: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
-            assert node.level == 0, f"{name} has a relative import"
-            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and (home := absolute(name, node)) in MODULES:
+            parts = [f"{home}.{alias.name}" for alias in node.names]
             whole = any(part not in MODULES for part in parts)
-            yield from [part for part in parts if part in MODULES] + [node.module] * whole
+            yield from [part for part in parts if part in MODULES] + [home] * whole
+
+
+def absolute(name: str, node: ast.ImportFrom) -> str:
+    """The dotted name that `from ..x import` means inside the module `name`."""
+    if not node.level:
+        return node.module or ""
+    up = node.level - (MODULES[name].name == "__init__.py")
+    package = name.rsplit(".", up)[0] if up else name
+    return f"{package}.{node.module}" if node.module else package
 
 
 GRAPH = {name: set(imported(name)) - {name} for name in MODULES}

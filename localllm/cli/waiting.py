@@ -5,7 +5,10 @@ import sys
 import time
 from typing import TextIO
 
+from localllm.units import size
+
 PATIENCE = 0.3  # seconds nobody needs a word for
+MANY = 1_000_000  # from here on the numbers are bytes
 
 
 class Waiting:
@@ -27,7 +30,8 @@ class Waiting:
             return
         if self._live:
             width = shutil.get_terminal_size().columns
-            line = f"{stage} {self._bar(done / total)} {done}/{total}"
+            amounts = f"{done}/{total}" if total < MANY else f"{size(done)} of {size(total)}"
+            line = f"{stage} {self._bar(done / total)} {amounts}"
             self.out.write(f"\r{line[: width - 1]}\x1b[K")
             self._shown = True
         elif stage not in self._named:
