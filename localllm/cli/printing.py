@@ -39,6 +39,13 @@ def write_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         print(line.rstrip())
 
 
+def write_pairs(pairs: Mapping[str, Any]) -> None:
+    """A name and its value on each line."""
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        print(f"{name.ljust(width)}  {_cell(value)}")
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
