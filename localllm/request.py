@@ -1,7 +1,7 @@
 """What the engine is asked for and what it answers: token ids and plain data."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -77,6 +77,9 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,233 @@
+"""Runs many requests through one model, step by step."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import count
+
+import numpy as np
+
+from localllm.batch import PAGE, Model
+from localllm.cache.radix import Miss
+from localllm.engine.pace import Pace
+from localllm.engine.sampler import Sampler
+from localllm.engine.scheduler import Scheduler
+from localllm.engine.sequence import Deliver, Ending, Sequence
+from localllm.engine.work import Work, batch
+from localllm.errors import BadRequest, LocalLLMError, PromptTooLong
+from localllm.request import Event, Request
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened so far."""
+
+    steps: int = 0
+    prompt_tokens: int = 0  # of requests that began to run
+    hit_tokens: int = 0  # of these, found in the tree
+    completion_tokens: int = 0
+    finished: int = 0
+    cancellations: int = 0
+    failures: int = 0
+
+
+class Engine:
+    """Knows token ids and pages. `check` and `sequence` are for any thread; the rest is for one.
+
+    budget: tokens a step may compute, None for what the model takes. stretch: see Pace.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        budget: int | None = None,
+        stretch: float = 3.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.model, self.clock = model, clock
+        self.pace = Pace(min(budget or model.max_rows, model.max_rows), stretch)
+        self.scheduler = Scheduler(
+            model.pages, model.max_sequences, model.max_rows, model.max_wanted
+        )
+        self.counts = Counts()
+        self.context = min(model.context, model.pages * PAGE)
+        self._serials = count()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.queue)
+
+    def step(self) -> bool:
+        """Advance everybody by one step; False when there was nothing to do."""
+        work = self.scheduler.plan(self.pace.room(self.scheduler.answers))
+        if not work:
+            return False
+        logits = self._run(work)
+        if logits is not None:
+            picks = [self._pick(item, rows) for item, rows in _rows_of(work, logits)]
+            self.scheduler.settle(work)
+            for item, event in zip(work, picks, strict=True):
+                self._settle(item, event)
+        return True
+
+    # ---- coming and going
+
+    def check(self, request: Request) -> None:
+        """Raises PromptTooLong or BadRequest for what could never be answered."""
+        ids = np.asarray(request.ids)
+        if not len(ids):
+            raise BadRequest("The prompt is empty.")
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise BadRequest("The prompt must be a list of token ids.")
+        if ids.min() < 0 or ids.max() >= self.model.vocab:
+            raise BadRequest(f"Token ids must be from 0 to {self.model.vocab - 1}.")
+        if request.max_tokens is not None and request.max_tokens < 0:
+            raise BadRequest(f"max_tokens is {request.max_tokens}; it must not be negative.")
+        if len(ids) > self.context or (request.max_tokens != 0 and len(ids) == self.context):
+            raise PromptTooLong(len(ids), self.context)
+        if not 0 <= request.logit_start <= len(ids):
+            raise BadRequest(f"logit_start must be from 0 to {len(ids)}.")
+        if request.logprobs is not None and not 0 <= request.logprobs <= self.model.vocab:
+            raise BadRequest("logprobs must be from 0 to the size of the vocabulary.")
+
+    def sequence(self, request: Request, deliver: Deliver) -> Sequence:
+        """A request made ready to run; `deliver` gets its Events, then one Ending."""
+        self.check(request)
+        seed = request.sampling.seed
+        sampler = Sampler(request, self.model.vocab, secrets.randbits(53) if seed is None else seed)
+        most = self.context if request.max_tokens is None else request.max_tokens
+        limit = min(self.context, len(request.ids) + most)
+        return Sequence(request, next(self._serials), sampler, limit, deliver)
+
+    def add(self, sequence: Sequence) -> None:
+        self.scheduler.queue.add(sequence)
+
+    def cancel(self, sequence: Sequence) -> None:
+        """End it now, wherever it is; nothing happens when it has ended."""
+        if sequence.ending is None:
+            self.counts.cancellations += 1
+            self._end(sequence, Ending("cancelled"))
+
+    def fail(self, sequences: list[Sequence], error: Exception) -> None:
+        """End these with an error."""
+        for sequence in sequences:
+            if sequence.ending is None:
+                self.counts.failures += 1
+                self._end(sequence, Ending("error", error))
+
+    def explain(self, ids: list[int], cache_key: str = "") -> Miss:
+        """Where a prompt first differs from the most similar one that is cached."""
+        return self.scheduler.tree.explain(cache_key, np.array(ids, np.int32))
+
+    def stats(self) -> dict[str, int]:
+        """Gauges and counters for metrics; reads single numbers, so any thread may."""
+        scheduler, pages = self.scheduler, self.scheduler.pages
+        return {
+            "running": len(scheduler.running),
+            "queued": len(scheduler.queue),
+            "pages": pages.total,
+            "pages_used": pages.used,
+            "pages_cached": pages.cached,
+            "pages_free": pages.free,
+            "preemptions": scheduler.preemptions,
+            "evictions": scheduler.tree.evictions,
+            **asdict(self.counts),
+        }
+
+    # ---- the verbs of a step
+
+    def _run(self, work: list[Work]) -> np.ndarray | None:
+        start = self.clock()
+        for item in work:
+            if not item.sequence.timings.admitted:
+                item.sequence.timings.admitted = start
+                self.counts.prompt_tokens += item.sequence.prompt
+        try:
+            logits = self.model.forward(batch(work))
+        except Exception as error:
+            self.fail([item.sequence for item in work], error)
+            return None
+        self.counts.steps += 1
+        answers = sum(item.sequence.answering for item in work)
+        tokens = sum(item.tokens for item in work) - answers
+        self.pace.learn(answers, tokens, self.clock() - start)
+        return logits
+
+    def _pick(self, item: Work, rows: np.ndarray) -> Event | None:
+        """The next token, when it is time for one, and copies of logits that were asked for."""
+        sequence, event = item.sequence, Event()
+        if sequence.unreported and len(rows):
+            event.logits, event.start = rows.copy(), item.wanted.start
+        if item.picks:
+            try:
+                id, logprob = sequence.sampler.pick(rows[-1], sequence.ids)
+            except Exception as error:
+                self.fail([sequence], error)
+                return None
+            event.ids = [id]
+            event.logprobs = None if logprob is None else [logprob]
+        return event
+
+    def _settle(self, item: Work, event: Event | None) -> None:
+        """Tell the reader; end what is at its end."""
+        sequence = item.sequence
+        if event is None:
+            return
+        if event.logits is not None:
+            sequence.reported = event.start + len(event.logits)
+        if not sequence.timings.prompted:
+            event.progress = (sequence.done, sequence.prompt)
+            if sequence.done >= sequence.prompt:
+                self._prompted(sequence)
+        ending = self._append(sequence, event) if item.picks else None
+        if ending is None and sequence.done >= sequence.limit:
+            ending = Ending("length")
+        if event.ids or event.progress or event.logits is not None:
+            sequence.deliver(event)
+        if ending:
+            self.counts.finished += 1
+            self._end(sequence, ending)
+
+    def _prompted(self, sequence: Sequence) -> None:
+        timings, cached = sequence.timings, sequence.usage.cached_tokens
+        timings.prompted, timings.computed_tokens = self.clock(), sequence.prompt - cached
+        self.counts.hit_tokens += cached
+
+    def _append(self, sequence: Sequence, event: Event) -> Ending | None:
+        id = event.ids[0]
+        now = self.clock()
+        sequence.timings.first = sequence.timings.first or now
+        sequence.timings.ended = now
+        sequence.timings.predicted_tokens += 1
+        sequence.usage.completion_tokens += 1
+        self.counts.completion_tokens += 1
+        if id in sequence.request.end_ids:
+            event.ids, event.logprobs = [], None
+            return Ending("stop", end_id=id)
+        sequence.append(id)
+        return Ending("length") if sequence.length >= sequence.limit else None
+
+    def _end(self, sequence: Sequence, ending: Ending) -> None:
+        sequence.ending = ending
+        self.scheduler.end(sequence)
+        sequence.deliver(ending)
+
+
+def _rows_of(work: list[Work], logits: np.ndarray) -> Iterator[tuple[Work, np.ndarray]]:
+    """Each piece of work with its rows of logits."""
+    begin = 0
+    for item in work:
+        end = begin + len(item.wanted)
+        yield item, logits[begin:end]
+        begin = end
+
+
+def as_user_error(error: Exception) -> LocalLLMError:
+    """The error itself when it is meant for users, else one that says what happened."""
+    if isinstance(error, LocalLLMError):
+        return error
+    wrapped = LocalLLMError(f"The engine failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

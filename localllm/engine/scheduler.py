@@ -1,0 +1,189 @@
+"""Who runs next: admission by free pages, prompts in chunks beside answers, preemption."""
+
+from bisect import insort
+
+from localllm.batch import PAGE
+from localllm.cache.pages import Pages
+from localllm.cache.radix import Radix
+from localllm.engine.queue import Queue
+from localllm.engine.sequence import Sequence, pages_for
+from localllm.engine.work import Work
+
+
+class Scheduler:
+    """Sequences wait or run; those that run hold pages.
+
+    Why this never deadlocks: no sequence is longer than the pool; the oldest that runs may take
+    the pages of all others, so it goes on and ends; then the next one is the oldest.
+    """
+
+    def __init__(self, pages: int, places: int, rows: int, logits: int):
+        """places: sequences that may run; rows and logits: what a batch may hold of each."""
+        self.pages = Pages(pages)
+        self.tree = Radix(self.pages)
+        self.queue = Queue()
+        self.running: list[Sequence] = []  # oldest first
+        self.preemptions = 0
+        self._places, self._rows, self._logits = max(1, min(places, logits, rows)), rows, logits
+
+    def plan(self, room: int) -> list[Work]:
+        """What to compute now: a token of each answer, and up to `room` tokens of prompts."""
+        self._admit()
+        answers = self._answers()
+        return answers + self._prompts(answers, room)
+
+    def settle(self, work: list[Work]) -> None:
+        """What was planned has been computed; what others may want of it goes to the tree."""
+        for item in work:
+            sequence, answering = item.sequence, item.sequence.answering
+            if sequence.ending:
+                continue
+            sequence.done += item.tokens
+            sequence.reach = max(sequence.reach, sequence.done)
+            self.queue.charge(sequence, item.tokens)
+            if not answering:
+                self._publish(sequence)
+
+    def end(self, sequence: Sequence) -> None:
+        """A sequence, waiting or running, is over; its pages stay in the tree while they may."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self._give_back(sequence)
+        else:
+            self.queue.remove(sequence)
+        self.queue.left(sequence.request.client, self.running)
+
+    @property
+    def answers(self) -> int:
+        """Running sequences whose prompt is done."""
+        return sum(sequence.answering for sequence in self.running)
+
+    # ---- who may run
+
+    def _admit(self) -> None:
+        while len(self.running) < self._places and (next := self.queue.next(self.running)):
+            self._catch_up(next)
+            if self.running and not self._fits(next):
+                self._give_back(next)
+                return
+            self.queue.remove(next)
+            insort(self.running, next, key=lambda sequence: sequence.serial)
+            _count_hit(next)
+
+    def _fits(self, newcomer: Sequence) -> bool:
+        """Whether its prompt, those under way, and a page more for everyone can be had."""
+        prompts = sum(_missing(sequence) for sequence in [*self.running, newcomer])
+        return self.pages.available >= prompts + len(self.running) + 1
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back into the queue; what it has computed waits in the tree."""
+        self.running.remove(sequence)
+        self._give_back(sequence)
+        self.queue.add(sequence, first=True)
+        self.preemptions += 1
+
+    # ---- what they compute
+
+    def _answers(self) -> list[Work]:
+        work = []
+        for sequence in [s for s in self.running if s.answering]:
+            if sequence in self.running and self._grow(sequence, 1, by_force=True):
+                work.append(Work.of(sequence, 1))
+        return work
+
+    def _prompts(self, answers: list[Work], room: int) -> list[Work]:
+        """The oldest gets half the room, so that none starves; then the client with the least,
+        and the prompt with the least left, so that a short one does not wait for a long one."""
+        pending = [s for s in self.running if s.left and not s.answering and s.ready()]
+        shortest = sorted(pending[1:], key=lambda s: (self.queue.rank(s)[0], s.left, s.serial))
+        rows, logits = min(room, self._rows - len(answers)), self._logits - len(answers)
+        work: list[Work] = []
+        leaders: set[object] = set()
+        for sequence in [*pending[:1], *shortest]:
+            if sequence not in self.running or rows <= 0:
+                continue
+            self._catch_up(sequence)
+            _count_hit(sequence)
+            page = self._next_page(sequence) if len(pending) > 1 else None
+            if page in leaders:
+                continue  # another computes that page now; it will be in the tree
+            share = -(-rows // 2) if sequence is pending[0] and len(pending) > 1 else rows
+            tokens = min(share, sequence.left, _within(sequence, logits))
+            tokens = self._grow(sequence, tokens, by_force=not answers and not work)
+            if tokens:
+                work.append(Work.of(sequence, tokens))
+                rows, logits = rows - tokens, logits - len(work[-1].wanted)
+                leaders.add(page)
+        return work
+
+    def _next_page(self, sequence: Sequence) -> tuple[str, bytes] | int:
+        """Names the page that a sequence computes next by all that its content depends on."""
+        end = (sequence.done // PAGE + 1) * PAGE
+        if end > sequence.reusable:
+            return sequence.serial  # nobody else's
+        return sequence.request.cache_key, sequence.ids[:end].tobytes()
+
+    # ---- pages
+
+    def _catch_up(self, sequence: Sequence) -> None:
+        """Take from the tree what it knows beyond what the sequence has."""
+        if sequence.reusable <= sequence.done:
+            return
+        known = self.tree.match(sequence.request.cache_key, sequence.ids[: sequence.reusable])
+        found = len(known) * PAGE
+        if found > sequence.done:
+            self.pages.share(known)
+            self.pages.drop(sequence.pages)
+            sequence.pages, sequence.done = known, found
+
+    def _grow(self, sequence: Sequence, tokens: int, by_force: bool) -> int:
+        """Pages for the next tokens, by force from the youngest; returns for how many it got."""
+        missing = pages_for(sequence.done + tokens) - len(sequence.pages)
+        while by_force and self.pages.available < missing:
+            victim = self._victim(sequence)
+            self._preempt(victim)
+            if victim is sequence:
+                return 0
+        missing = max(0, min(missing, self.pages.available))
+        self.tree.evict(missing - self.pages.free)
+        if missing:
+            sequence.pages = sequence.pages + [self.pages.take() for _ in range(missing)]
+        return min(tokens, len(sequence.pages) * PAGE - sequence.done)
+
+    def _victim(self, needy: Sequence) -> Sequence:
+        """The youngest; before it those that wait for their reader."""
+        idle = [s for s in self.running if s is not needy and not s.ready()]
+        return idle[-1] if idle else self.running[-1]
+
+    def _publish(self, sequence: Sequence) -> None:
+        """Give the tree all whole pages."""
+        if sequence.request.cache:
+            whole = sequence.done // PAGE
+            pages, ids = sequence.pages, sequence.ids[: whole * PAGE]
+            kept = self.tree.insert(sequence.request.cache_key, ids, pages[:whole])
+            sequence.pages = kept + pages[whole:]
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._publish(sequence)
+        self.pages.drop(sequence.pages)
+        sequence.pages, sequence.done = [], 0
+
+
+def _count_hit(sequence: Sequence) -> None:
+    """Of the prompt, what it got without computing it and has not counted before."""
+    found = min(sequence.done, sequence.prompt)
+    if found > sequence.reach:
+        sequence.usage.cached_tokens += found - sequence.reach
+        sequence.reach = found
+
+
+def _missing(sequence: Sequence) -> int:
+    """Pages that a sequence lacks for the tokens it has."""
+    return max(0, pages_for(sequence.length) - len(sequence.pages))
+
+
+def _within(sequence: Sequence, logits: int) -> int:
+    """The most tokens a sequence may compute so that it wants no more than `logits` rows."""
+    if sequence.unreported:
+        return max(0, sequence.reported - sequence.done) + logits
+    return sequence.left if logits else sequence.left - 1

@@ -1,0 +1,170 @@
+"""The face of an engine for all other threads: submit, cancel, and read what comes."""
+
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from localllm.batch import Model
+from localllm.engine.engine import Engine, as_user_error
+from localllm.engine.loop import Loop
+from localllm.engine.sequence import Ending
+from localllm.errors import Busy, Unavailable
+from localllm.request import Event, Request
+
+T = TypeVar("T")
+WAITING = 1024  # requests that may wait for a place
+UNREAD = 4  # events with logits that a reader may be behind
+CHECK = 0.5  # seconds between looks whether the engine still lives; lets Ctrl-C in on Windows
+
+
+class Ticket:
+    """A request on its way. Iterate, in one thread, for Events; `cancel` is for any thread.
+
+    The iteration ends when the answer does, or raises what went wrong. `usage` and `timings` are
+    up to date at any time and final after it; `finish_reason` is None until then, and
+    "stop", "length" or "cancelled" from then on.
+    """
+
+    def __init__(self, request: Request, engine: Engine, loop: Loop):
+        self.request = request
+        self._engine, self._loop = engine, loop
+        self._events: SimpleQueue[Event | Ending] = SimpleQueue()
+        self._ending: Ending | None = None
+        self._sequence = engine.sequence(request, self._events.put)
+        self._sequence.timings.submitted = time.perf_counter()
+        if request.logit_rows:
+            self._sequence.ready = lambda: self._events.qsize() < UNREAD
+
+    @property
+    def seed(self) -> int:
+        """The seed that would give this answer again."""
+        return self._sequence.sampler.seed
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """prompt_tokens; cached_tokens, those of them found in the tree; completion_tokens."""
+        return self._sequence.usage.as_dict()
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """queue_ms, prompt_ms, prompt_per_second, predicted_ms, predicted_per_second, ttft_ms."""
+        return self._sequence.timings.as_dict()
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self._ending.reason if self._ending else None
+
+    @property
+    def end_id(self) -> int | None:
+        """The end token that ended the answer."""
+        return self._ending.end_id if self._ending else None
+
+    def cancel(self) -> None:
+        """End it as soon as the step that is running is over."""
+        self._loop.post(lambda: self._engine.cancel(self._sequence))
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        if self._ending is not None:
+            raise StopIteration
+        item = self._next()
+        if isinstance(item, Event):
+            if item.logits is not None:
+                self._loop.post(_nothing)  # the engine may wait for us to catch up
+            return item
+        self._ending = item
+        if item.error is not None:
+            raise as_user_error(item.error)
+        raise StopIteration
+
+    def _next(self) -> Event | Ending:
+        while True:
+            try:
+                return self._events.get(timeout=CHECK)
+            except Empty:
+                if not self._loop.alive and self._events.empty():
+                    raise Unavailable("The engine was closed before the answer ended.") from None
+
+
+class Worker:
+    """An engine for `model` on a thread of its own, or on a Loop that several models share.
+
+    max_queue: requests that may wait; budget, stretch: see Engine. The model stays the caller's,
+    to be closed after this.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        loop: Loop | None = None,
+        max_queue: int = WAITING,
+        budget: int | None = None,
+        stretch: float = 3.0,
+    ):
+        self._engine = Engine(model, budget=budget, stretch=stretch)
+        self._max_queue = max_queue
+        self._shared = loop is not None
+        self._loop = loop or Loop()
+        self._loop.add(self._engine)
+        self._open = True
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._engine.context
+
+    def check(self, request: Request) -> None:
+        """Raises at once what submit would raise, other than Busy."""
+        self._engine.check(request)
+
+    def submit(self, request: Request) -> Ticket:
+        """Raises PromptTooLong, BadRequest, Busy or Unavailable at once."""
+        if not (self._open and self._loop.alive):
+            raise Unavailable("The engine is closed.")
+        if len(self._engine.scheduler.queue) + self._loop.mail >= self._max_queue:
+            raise Busy(f"{self._max_queue} requests are waiting already.", "Try again in a moment.")
+        ticket = Ticket(request, self._engine, self._loop)
+        self._loop.post(lambda: self._admit(ticket))
+        return ticket
+
+    def call(self, function: Callable[[Engine], T]) -> T:
+        """Run function(engine) between two steps, on the engine's thread; its result."""
+        result: Any = self._loop.call(lambda: function(self._engine))
+        return result
+
+    def explain(self, ids: list[int], cache_key: str = "") -> Any:
+        """A Miss: where a prompt first differs from the most similar one in the cache."""
+        return self.call(lambda engine: engine.explain(ids, cache_key))
+
+    def stats(self) -> dict[str, int]:
+        """Numbers for metrics, from any thread, without waiting for the engine."""
+        return self._engine.stats()
+
+    def close(self) -> None:
+        """Cancel what runs and waits, and wait for the thread to end."""
+        if not self._open:
+            return
+        self._open = False
+        if self._shared:
+            self._loop.remove(self._engine)
+        else:
+            self._loop.close()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _admit(self, ticket: Ticket) -> None:
+        self._engine.add(ticket._sequence)
+        if not self._open:  # closed since
+            self._engine.cancel(ticket._sequence)
+
+
+def _nothing() -> None:
+    """A letter that only wakes the thread."""
