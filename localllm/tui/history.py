@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS fragments (
     text TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS fragments_of ON fragments (turn);
 CREATE TABLE IF NOT EXISTS presets (name TEXT PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, text TEXT NOT NULL);
 """
 
 # A turn's text is its content followed by the fragments that have streamed in so far.
@@ -184,7 +185,7 @@ class History:
             self._run(sql, turn.content, turn.model, json.dumps(turn.stats), turn.id)
             self._run("DELETE FROM fragments WHERE turn = ?", turn.id)
 
-    # --- system prompts ----------------------------------------------------------------------
+    # --- system prompts and settings ---------------------------------------------------------
 
     def presets(self) -> dict[str, str]:
         """The saved system prompts by name."""
@@ -196,3 +197,11 @@ class History:
             self._run("INSERT OR REPLACE INTO presets VALUES (?, ?)", name, text)
         else:
             self._run("DELETE FROM presets WHERE name = ?", name)
+
+    def setting(self, name: str) -> str:
+        """What was last set under a name, or nothing."""
+        row = self._one("SELECT text FROM settings WHERE name = ?", name)
+        return row[0] if row else ""
+
+    def set_setting(self, name: str, text: str) -> None:
+        self._run("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, text)

@@ -1,0 +1,87 @@
+"""The full-screen chat: screens, theme, and everything the command palette offers."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from localllm.tui import clipboard
+from localllm.tui.chat import ChatScreen
+from localllm.tui.compare import CompareScreen
+from localllm.tui.doors import Doors, real
+from localllm.tui.history import History
+from localllm.tui.shelf import Shelf
+from localllm.tui.talk import Talk
+
+DARK, LIGHT = "textual-dark", "textual-light"
+
+PALETTE = (
+    ("New chat", "Begin another conversation", "new"),
+    ("Change the model", "Choose among those here, or pull one", "models"),
+    ("Compare with another model", "Two models side by side", "compare"),
+    ("System prompt", "Tell the model how to answer, or use a preset", "system"),
+    ("Sampling", "Temperature, top_p and every other knob", "panel"),
+    ("Chats", "Search, open, rename, delete and export conversations", "sidebar"),
+    ("Another answer", "Ask the last question again; both answers are kept", "retry"),
+    ("Token alternatives", "What else the model might have said", "inspect"),
+    ("Export this chat", "Write it as Markdown and JSON", "export"),
+)
+
+
+class ChatApp(App[None]):
+    """Owns the history and the open models; screens get them handed."""
+
+    TITLE = "localllm"
+    CSS_PATH = "app.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+t", "theme_switch", "Light/dark", show=False),
+    ]
+
+    def __init__(self, doors: Doors, model: str | None = None):
+        super().__init__()
+        self._doors = doors
+        self.history = History(doors.history)
+        self.shelf = Shelf(doors.open)
+        self._wanted = model or self.history.setting("model") or doors.default
+        self._talk = Talk(self.history)
+        self.theme = self.history.setting("theme") or DARK
+
+    def get_default_screen(self) -> Screen[Any]:
+        return ChatScreen(self._doors, self._talk, self.shelf, self._wanted)
+
+    def compare(self, left: str, right: str) -> None:
+        """Put two models side by side."""
+        self.push_screen(CompareScreen(self._doors, self.history, self.shelf, (left, right)))
+
+    def action_theme_switch(self) -> None:
+        self.theme = LIGHT if self.current_theme.dark else DARK
+        self.history.set_setting("theme", self.theme)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52; also out of tmux, where it is allowed."""
+        self._clipboard = text
+        if self._driver is not None:
+            self._driver.write(clipboard.sequence(text, "TMUX" in os.environ))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        if isinstance(screen, ChatScreen):
+            for title, help, action in PALETTE:
+                yield SystemCommand(title, help, getattr(screen, f"action_{action}"))
+        yield SystemCommand("Light or dark", "Switch the theme", self.action_theme_switch)
+        yield from super().get_system_commands(screen)
+
+    def on_unmount(self) -> None:
+        self._talk.stop_all()
+
+
+def run(model: str | None = None) -> None:
+    """Open the chat with a model, else with the last one used, else with the default."""
+    app = ChatApp(real(), model)
+    try:
+        app.run()
+    finally:
+        app.shelf.close()
+        app.history.close()

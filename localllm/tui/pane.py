@@ -1,0 +1,192 @@
+"""A conversation on the screen: its bubbles, its status line, and what the bubbles ask for."""
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from localllm.tui import meter
+from localllm.tui.bubble import Bubble
+from localllm.tui.events import (
+    BranchWanted,
+    EarlierWanted,
+    Ended,
+    Flowing,
+    Loading,
+    Opened,
+    OpenFailed,
+    RetryWanted,
+)
+from localllm.tui.shelf import Shelf
+from localllm.tui.status import Status
+from localllm.tui.talk import Talk, as_error
+from localllm.tui.tokens import Tokens
+from localllm.tui.transcript import Transcript
+
+WELCOME = """\
+[b]localllm[/b]
+
+Nothing you write leaves this machine.
+
+[b]Enter[/b] sends · [b]^j[/b] breaks the line · [b]@[/b] attaches a file · [b]Esc[/b] stops
+[b]^o[/b] models · [b]^n[/b] new chat · [b]^s[/b] chats · [b]^g[/b] sampling · [b]^p[/b] all else
+"""
+
+
+class Pane(Vertical):
+    """Answers are read by worker threads; nothing here waits for the engine."""
+
+    def __init__(self, talk: Talk, shelf: Shelf, id: str | None = None):
+        super().__init__(id=id)
+        self.talk, self._shelf = talk, shelf
+        self._waiting = False  # a question waits for the model to be open
+
+    def compose(self) -> ComposeResult:
+        yield Transcript(WELCOME)
+        yield Status()
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def status(self) -> Status:
+        return self.query_one(Status)
+
+    # --- the model ---------------------------------------------------------------------------
+
+    def open_model(self, name: str) -> None:
+        """Open a model in the background; Opened or OpenFailed is posted."""
+        self.status.model(name)
+        self.status.doing("opening …")
+        self._open_model(name)
+
+    @work(thread=True, group="opening", exclusive=True, exit_on_error=False)
+    def _open_model(self, name: str) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
+            self.post_message(Loading(name, stage, done, total))
+
+        try:
+            llm = self._shelf.take(name, progress)
+        except Exception as error:
+            self.post_message(OpenFailed(name, as_error(error)))
+        else:
+            self.post_message(Opened(llm))
+
+    @on(Loading)
+    def opening(self, event: Loading) -> None:
+        event.stop()
+        self.status.opening(event.stage, event.done, event.total)
+
+    @on(Opened)
+    async def opened(self, event: Opened) -> None:
+        before, self.talk.llm = self.talk.llm, event.llm
+        self.run_worker(lambda: self._shelf.give(before), thread=True, exit_on_error=False)
+        self._show_model()
+        if self._waiting:
+            await self.answer()
+
+    @on(OpenFailed)
+    def open_failed(self, event: OpenFailed) -> None:
+        self._show_model()
+        self.notify(f"{event.error.message} {event.error.hint}".strip(), severity="error")
+
+    def _show_model(self) -> None:
+        llm = self.talk.llm
+        self.status.model(llm.name if llm is not None else "no model")
+        self.status.doing("")
+        self._show_context()
+
+    def _show_context(self) -> None:
+        llm = self.talk.llm
+        self.status.context(self.talk.used, llm.context if llm is not None else None)
+
+    # --- talking -----------------------------------------------------------------------------
+
+    async def show(self) -> None:
+        """Bring the screen in line with the conversation."""
+        await self.transcript.show(self.talk.chat, self.talk.feeds)
+        self._show_context()
+
+    async def reset(self) -> None:
+        """Show a conversation that was just opened, from its end."""
+        self.transcript.reset()
+        self.status.doing("")
+        await self.show()
+
+    async def say(self, text: str, instead_of: int | None = None) -> None:
+        """Put a question; it waits for the model when that is still opening."""
+        self.talk.say(text, instead_of)
+        self.transcript.anchor()
+        await self.answer()
+
+    async def answer(self) -> None:
+        """Have the question at the end answered."""
+        self._waiting = self.talk.llm is None
+        if not self._waiting and self.talk.unanswered:
+            feed = self.talk.answer()
+            self.run_worker(feed.run, thread=True, group="answers", exit_on_error=False)
+        await self.show()
+
+    @property
+    def busy(self) -> bool:
+        return self.talk.feed is not None
+
+    @on(RetryWanted)
+    async def retry(self, event: RetryWanted) -> None:
+        event.stop()
+        if self.busy:
+            self.notify("Esc stops the answer first.")
+        else:
+            self.talk.back_to_question(event.turn)
+            await self.answer()
+
+    @on(BranchWanted)
+    async def branch(self, event: BranchWanted) -> None:
+        event.stop()
+        beside = self.talk.chat.turns[event.turn].parent
+        self.talk.branch(event.turn, event.step)
+        await self.show()
+        shown = [b for b in self.transcript.bubbles if b.turn.parent == beside]
+        if shown:
+            shown[0].focus()
+
+    @on(EarlierWanted)
+    async def earlier(self, event: EarlierWanted) -> None:
+        event.stop()
+        self.transcript.more()
+        await self.show()
+
+    @on(Flowing)
+    def flowing(self, event: Flowing) -> None:
+        event.stop()
+        self.status.flowing(event.feed)
+
+    @on(Ended)
+    def ended(self, event: Ended) -> None:
+        self.status.doing(meter.speed(event.feed.stats))
+        self._show_context()
+        size = self.talk.llm.context if self.talk.llm is not None else None
+        if meter.is_tight(self.talk.used, size):
+            full = meter.context(self.talk.used, size)
+            self.notify(f"The context is nearly full: {full}. ^n begins anew.", severity="warning")
+
+    def inspect(self, turn: int) -> None:
+        """Show the alternatives of an answer's tokens."""
+        found, llm = self.talk.logprobs.get(turn), self.talk.llm
+        if not found or llm is None:
+            self.talk.records_alternatives = True
+            self.notify("Alternatives are recorded from the next answer on: r asks again.")
+        else:
+            self.app.push_screen(Tokens(found, lambda id: llm.detokenize([id])))
+
+    def step(self, step: int) -> bool:
+        """Move the focus to the bubble before or after; False beyond the last."""
+        bubbles = self.transcript.bubbles
+        focused = self.screen.focused
+        at = bubbles.index(focused) if isinstance(focused, Bubble) and focused in bubbles else None
+        target = len(bubbles) - 1 if at is None else max(0, at + step)
+        if target >= len(bubbles):
+            return False
+        if bubbles:
+            bubbles[target].focus()
+        return bool(bubbles)

@@ -1,0 +1,46 @@
+"""The line above the keys: the model, what the answer costs, how full the context is."""
+
+import time
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Label
+
+from localllm.tui import meter
+from localllm.tui.feed import Feed
+
+
+class Status(Horizontal):
+    """Model on the left, what happens in the middle, the context on the right."""
+
+    def compose(self) -> ComposeResult:
+        yield Label("no model", id="model", markup=False)
+        yield Label("", id="doing", markup=False)
+        yield Label("", id="context", markup=False)
+
+    def model(self, text: str) -> None:
+        self.query_one("#model", Label).update(text)
+
+    def doing(self, text: str) -> None:
+        self.query_one("#doing", Label).update(text)
+
+    def context(self, used: int, size: int | None) -> None:
+        """Show how full the context is, in a warning colour when it is nearly so."""
+        label = self.query_one("#context", Label)
+        label.update(f"context {meter.context(used, size)}" if size else "")
+        label.set_class(meter.is_tight(used, size), "tight")
+
+    def opening(self, stage: str, done: int, total: int) -> None:
+        share = f" {100 * done // total} %" if total else ""
+        self.doing(f"{stage}{share} …")
+
+    def flowing(self, feed: Feed) -> None:
+        """An answer under way: its speed, or how far the model is with reading the prompt."""
+        elapsed = time.monotonic() - feed.started
+        if feed.progress and elapsed > 1:
+            self.doing(meter.progress(*feed.progress, elapsed, width=12))
+        elif feed.first:
+            wait = feed.first - feed.started
+            self.doing(f"{feed.rate:.1f} t/s · first after {wait:.2f} s · {feed.tokens:,} tokens")
+        else:
+            self.doing(f"waiting for the first token … {elapsed:.0f} s")
