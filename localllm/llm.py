@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from localllm import catalog, machine
-from localllm.engine.worker import Worker
+from localllm.batch import Model
+from localllm.engine.worker import Ticket, Worker
 from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
 from localllm.fit import SHARE
 from localllm.gguf import GGUF
@@ -45,6 +46,7 @@ class LLM:
         path: Path,
         metadata: Mapping[str, Any],
         text: Text | LocalLLMError,
+        model: Model | None = None,
         worker: Worker | None = None,
         *,
         defaults: Sampling | None = None,
@@ -52,8 +54,8 @@ class LLM:
         on_close: Callable[[], None] = lambda: None,
     ):
         self.name, self.path, self.metadata = name, path, metadata
-        self.worker, self.model = worker, worker.model if worker else None
-        self.context = worker.model.context if worker else 0
+        self.model, self.worker = model, worker
+        self.context = worker.context if worker else 0
         self.defaults, self.load_ms = defaults or Sampling(), load_ms
         self.system: str | None = None
         self._text, self._on_close = text, on_close
@@ -80,7 +82,7 @@ class LLM:
         since = time.perf_counter()
         found = catalog.resolve(model, pull=True, progress=pulling(model, progress))
         entry, gguf = found.entry, GGUF.open(found.path)
-        worker = None
+        loaded = worker = None
         try:
             metadata = with_template(gguf.metadata, entry.template)
             with ThreadPoolExecutor(1) as reader:  # text is read beside the weights
@@ -93,9 +95,11 @@ class LLM:
                     )  # fmt: skip
                     worker = Worker(loaded)
         except BaseException:
+            if loaded is not None:
+                loaded.close()
             gguf.close()
             raise
-        llm = cls(found.name, found.path, metadata, text.result(), worker)
+        llm = cls(found.name, found.path, metadata, text.result(), loaded, worker)
         llm.defaults, llm.system = recommended(metadata, entry.sampling), entry.system
         llm.load_ms, llm._on_close = (time.perf_counter() - since) * 1000, gguf.close
         return llm
@@ -189,14 +193,14 @@ class LLM:
             end_ids=self.tokenizer.end_ids if has_text else frozenset(),
         )  # fmt: skip
         token_bytes = self.tokenizer.token_bytes if has_text else lambda _: b""
-        return Reply(self._engine.submit(request), token_bytes, stops, self.load_ms)
+        return Reply(self._submit(request), token_bytes, stops, self.load_ms)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """(len(ids), vocab) f32: row i is what the model expects after ids[: i + 1].
 
         Adds nothing to ids. Raises TooLarge for a table that does not fit into memory.
         """
-        vocab = self._engine.model.vocab
+        vocab = self._vocab
         needs, free = len(ids) * vocab * 4, machine.available_memory()
         if needs > SHARE * free:
             raise TooLarge(
@@ -213,7 +217,7 @@ class LLM:
         request = Request(
             self._checked(ids), max_tokens=0, logit_rows=True, logit_start=start, cache=False
         )
-        for event in self._engine.submit(request):
+        for event in self._submit(request):
             if event.logits is not None:
                 yield event.start, event.logits
 
@@ -221,6 +225,8 @@ class LLM:
         """Give back threads, memory and the file."""
         if self.worker:
             self.worker.close()
+        if self.model:
+            self.model.close()
         self._on_close()
 
     def __enter__(self) -> "LLM":
@@ -230,16 +236,21 @@ class LLM:
         self.close()
 
     @property
-    def _engine(self) -> Worker:
-        if self.worker is None:
+    def _vocab(self) -> int:
+        """Token ids are below this. Raises where only a vocabulary was opened."""
+        if self.model is None:
             raise BadRequest(
                 f"Only the vocabulary of {self.name} was opened.", "Open it without vocab_only."
             )
-        return self.worker
+        return self.model.vocab
+
+    def _submit(self, request: Request) -> Ticket:
+        assert self.worker is not None  # there is one where there is a model
+        return self.worker.submit(request)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """The ids as a list of Python ints the model has: kernels check none."""
-        vocab, checked = self._engine.model.vocab, [int(id) for id in ids]
+        vocab, checked = self._vocab, [int(id) for id in ids]
         for id in checked:
             if not 0 <= id < vocab:
                 raise BadRequest(f"There is no token {id}: the model has {vocab}.")

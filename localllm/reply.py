@@ -1,10 +1,10 @@
 """One answer as it comes: token ids become text, and anybody may cancel it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from localllm.engine.worker import Ticket
-from localllm.request import Logprob, Timings
+from localllm.request import Logprob
 from localllm.text.stream import TextStream
 
 TIMINGS = (
@@ -69,7 +69,8 @@ class Reply:
     @property
     def finish_reason(self) -> str:
         self._finish()
-        return "stop" if self._stream.stopped is not None else self._ticket.finish_reason
+        reason = self._ticket.finish_reason or "cancelled"
+        return "stop" if self._stream.stopped is not None else reason
 
     @property
     def stop(self) -> str | None:
@@ -78,17 +79,22 @@ class Reply:
         return self._stream.stopped
 
     @property
+    def seed(self) -> int:
+        """The seed that would give this answer again."""
+        return self._ticket.seed
+
+    @property
     def usage(self) -> dict[str, int]:
         """prompt_tokens, of which cached_tokens came from the prefix cache; completion_tokens."""
         self._finish()
-        return asdict(self._ticket.usage)
+        return self._ticket.usage
 
     @property
     def timings(self) -> dict[str, float]:
         """Milliseconds and tokens per second of loading, prompt and generation."""
         self._finish()
-        measured: Timings = self._ticket.timings
-        return {"load_ms": self._load_ms} | {name: getattr(measured, name) for name in TIMINGS}
+        measured = self._ticket.timings
+        return {"load_ms": self._load_ms} | {name: measured[name] for name in TIMINGS}
 
     def _finish(self) -> None:
         for _ in self:

@@ -64,17 +64,26 @@ class Ticket:
     def __init__(self, request: Request, script: bytes, pace: int = 1):
         self.request, self.cancelled, self.pace = request, False, pace
         self.ids, self.finish_reason = list(script), ""
-        self.usage = Usage(prompt_tokens=len(request.ids))
-        self.timings = Timings(submitted=1.0, admitted=1.0, prompted=1.5, first=1.5, ended=2.5)
-        self.timings.computed_tokens = len(request.ids)
+        self._usage = Usage(prompt_tokens=len(request.ids))
+        self._times = Timings(submitted=1.0, admitted=1.0, prompted=1.5, first=1.5, ended=2.5)
+        self._times.computed_tokens = len(request.ids)
+        self.seed = 1 if request.sampling.seed is None else request.sampling.seed
+
+    @property
+    def usage(self) -> dict[str, int]:
+        return self._usage.as_dict()
+
+    @property
+    def timings(self) -> dict[str, float]:
+        return self._times.as_dict()
 
     def __iter__(self) -> Iterator[Event]:
         limit = len(self.ids) if self.request.max_tokens is None else self.request.max_tokens
         yield Event(progress=(len(self.request.ids), len(self.request.ids)))
-        while self.ids and not self.cancelled and self.usage.completion_tokens < limit:
+        while self.ids and not self.cancelled and self._usage.completion_tokens < limit:
             ids = [self.ids.pop(0) for _ in range(min(self.pace, len(self.ids)))]
-            self.usage.completion_tokens += len(ids)
-            self.timings.predicted_tokens += len(ids)
+            self._usage.completion_tokens += len(ids)
+            self._times.predicted_tokens += len(ids)
             wanted = self.request.logprobs is not None
             yield Event(ids, [Logprob(id, -0.5) for id in ids] if wanted else None)
         self.finish_reason = "cancelled" if self.cancelled else "length" if self.ids else "stop"
@@ -87,13 +96,13 @@ class Worker:
     """Keeps what it was asked, and answers with the next of its scripts."""
 
     def __init__(self, *scripts: str, context: int = 4096, pace: int = 1):
-        self.model = SimpleNamespace(vocab=VOCAB, context=context)
+        self.context = context
         self.scripts, self.requests, self.pace = list(scripts), [], pace
         self.closed = False
 
     def submit(self, request: Request) -> Ticket:
-        if len(request.ids) >= self.model.context:
-            raise PromptTooLong(len(request.ids), self.model.context)
+        if len(request.ids) >= self.context:
+            raise PromptTooLong(len(request.ids), self.context)
         self.requests.append(request)
         if request.logit_rows:
             return self._logits(request)
@@ -117,4 +126,5 @@ def fake_llm(
     """An LLM that answers with the scripts in turn, the last one for ever."""
     worker = Worker(*(scripts or ("Hello.",)), context=context, pace=pace)
     text = (Bytes(add_bos), Template() if template else None)
-    return LLM("fake", Path("fake.gguf"), {}, text, worker, load_ms=1.0)  # type: ignore[arg-type]
+    model = SimpleNamespace(vocab=VOCAB, close=lambda: None)
+    return LLM("fake", Path("fake.gguf"), {}, text, model, worker, load_ms=1.0)  # type: ignore

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from localllm.errors import BadRequest
-from localllm.sampling import Sampling
+from localllm.sampling import ORDER, Sampling
 
 PANEL = "Sampling (by default what the model recommends, else the value in brackets)"
 
@@ -56,7 +56,7 @@ def _parameter(item: Field, kind: Any) -> inspect.Parameter:
     if item.name in ("logit_bias", "dry_sequence_breakers"):
         kind, default = list[str], ""
     elif item.name == "samplers":
-        kind, default = str, ";".join(item.default)
+        kind, default = str, ";".join(ORDER)
     shown = f"{about['help']} ({default})" if default else about["help"]
     option = typer.Option(name, *also, help=shown, rich_help_panel=PANEL)
     optional = Annotated[kind | None, option]  # type: ignore[valid-type]

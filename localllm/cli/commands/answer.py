@@ -1,10 +1,12 @@
 """run and chat: what people type most."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from localllm import catalog
 from localllm.cli.interrupt import INTERRUPTED, stopping
 from localllm.cli.options import Context, Device, Json, KVType, Threads, with_sampling
 from localllm.cli.printing import say, stats_line, write_json, write_text
@@ -12,7 +14,8 @@ from localllm.cli.waiting import Waiting
 from localllm.errors import BadRequest
 
 PANEL = "Answers"
-DEFAULT = "smollm2"  # the model of a command that names none
+DEFAULT = catalog.DEFAULT  # the model of a command that names none
+Progress = Callable[[str, int, int], None]
 
 ModelOrDefault = Annotated[str, typer.Argument(help=f"A model; {DEFAULT} when there is none.")]
 
@@ -36,26 +39,42 @@ def run(
     sampling: dict[str, Any] | None = None,
 ) -> None:
     """Answer a prompt; without one, on a terminal, talk."""
-    from localllm.llm import LLM
-
     question = read_prompt(prompt)
-    options = {"context": context, "threads": threads, "device": device, "kv_type": kv_type}
-    with Waiting() as waiting:
-        llm = LLM.open(model, progress=waiting, **options)  # type: ignore[arg-type]
-    with llm:
-        asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
-        if question is None:
-            from localllm.tui.line import chat_loop
+    open_llm = opener(context, threads, device, kv_type)
+    asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
+    if question is None:
+        from localllm.tui.line import chat_loop
 
-            chat_loop(llm, system=system, stats=stats, **asked)
-            return
+        asked = {name: value for name, value in asked.items() if value not in (None, ())}
+        names = catalog.all_names
+        raise typer.Exit(chat_loop(open_llm, model, system=system, sampling=asked, models=names))
+    with Waiting() as waiting:
+        llm = open_llm(model, waiting)
+    with llm:
         raise typer.Exit(answer(llm, question, system, raw, stats, json, asked))
+
+
+def opener(
+    context: int | None, threads: int | None, device: str, kv_type: str
+) -> Callable[[str, Progress], Any]:
+    """A function that opens a model by name, as the options say."""
+
+    def open_llm(name: str, progress: Progress) -> Any:
+        from localllm.llm import LLM
+
+        return LLM.open(
+            name, context=context, threads=threads, device=device, kv_type=kv_type,
+            progress=progress,
+        )  # fmt: skip
+
+    return open_llm
 
 
 def answer(
     llm: Any, question: str, system: str, raw: bool, stats: bool, json: bool, asked: dict
 ) -> int:
     """Print one answer; the exit status."""
+    system = system or llm.system or ""
     if raw or llm.template is None:
         if not raw:
             say(f"{llm.name} is a base model: it goes on from the prompt rather than answer it.")

@@ -1,6 +1,7 @@
 """pull, list, show, rm, cp, import, verify, prune and fit: the models on this machine."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ def pull(
     with Waiting() as waiting:
         found = catalog.pull(
             model,
-            progress=lambda done, total: waiting(f"pulling {model}", done, total),
+            progress=partial(waiting, f"pulling {model}"),
             source=source,
             force=force,
         )
@@ -167,7 +168,7 @@ def verify(
     for name in names or [model.name for model in store.installed()]:
         try:
             with Waiting() as waiting:
-                store.verify(name, lambda d, t, n=name, w=waiting: w(f"reading {n}", d, t))
+                store.verify(name, partial(waiting, f"reading {name}"))
             say(f"{name} is whole.")
         except LocalLLMError as error:
             failed = True
