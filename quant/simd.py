@@ -282,14 +282,19 @@ def fma(context, x, y, z):
 
 
 @intrinsic
-def first_lanes(context, x, count, other):
-    """x in the first `count` lanes, the scalar `other` in the rest."""
+def lanes_between(context, x, begin, end, other):
+    """x in lanes begin to end - 1, the scalar `other` in the rest; the bounds may lie outside."""
 
     def generate(ctx, b, sig, args):
-        keep = b.icmp_signed("<", ir.Constant(_I, list(range(LANES))), splat(b, b.trunc(args[1], I32)))
-        return b.select(keep, args[0], splat(b, args[2]))
+        lane = ir.Constant(_I, list(range(LANES)))
+        after = b.icmp_signed(">=", lane, splat(b, b.trunc(args[1], I32)))
+        before = b.icmp_signed("<", lane, splat(b, b.trunc(args[2], I32)))
+        return b.select(b.and_(after, before), args[0], splat(b, args[3]))
 
-    return f32v(f32v, types.intp, types.float32), generate
+    return f32v(f32v, types.intp, types.intp, types.float32), generate
+
+
+swap_pairs = _unary(f32v, f32v, lambda b, x: shuffle(b, x, x, [k ^ 1 for k in range(LANES)]))
 
 
 @intrinsic

@@ -1,0 +1,1 @@
+"""What a recorded program runs on."""

@@ -1,0 +1,1 @@
+"""The CPU backend: programs lowered to compiled kernels, walked by a team of threads."""

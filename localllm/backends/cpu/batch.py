@@ -1,0 +1,112 @@
+"""A batch as the kernels read it: checked first, for they check nothing."""
+
+import numpy as np
+
+from localllm.backends.cpu.team import aligned
+from localllm.batch import PAGE, Batch, Model
+from localllm.errors import BadRequest
+from localllm.kernels import fields
+from localllm.kernels.fields import CHUNK, SPAN, TASK_BYTES, panels
+from quant.rows import PANEL
+
+TASK_FIELDS = TASK_BYTES // 8
+
+
+class BatchMemory:
+    """The arrays that a batch is written into, and the fields that point at them."""
+
+    def __init__(self, rows: int, sequences: int, pages: int, parts: int):
+        self.fields = aligned(8 * fields.BATCH_FIELDS).view(np.int64)
+        self.positions = np.zeros(rows, np.int32)
+        self.tables = np.zeros((sequences, pages), np.int32)
+        self.row_tables = np.zeros(rows, np.int64)
+        self.tasks = np.zeros((rows // 2 + sequences + parts, TASK_FIELDS), np.int64)
+        self.first_tasks = np.zeros(rows, np.int64)
+        self.wanted = np.zeros(rows, np.int64)
+        self.wanted_index = np.zeros(rows, np.int64)
+        for field, array in {
+            fields.POSITIONS: self.positions, fields.TABLES: self.row_tables,
+            fields.TASK_LIST: self.tasks, fields.FIRST_TASKS: self.first_tasks,
+            fields.WANTED_ROWS: self.wanted, fields.WANTED_INDEX: self.wanted_index,
+        }.items():  # fmt: skip
+            self.fields[field] = array.ctypes.data
+        self.fields[fields.ONCE] = 1
+
+    @property
+    def address(self) -> int:
+        """Where the fields stand."""
+        return self.fields.ctypes.data
+
+    def write(self, batch: Batch, model: Model, apart: int) -> None:
+        """Write a batch down. Raises BadRequest where it is not one the model can run."""
+        begins, starts = batch.begins.tolist(), batch.starts.tolist()
+        self._check(batch, begins, starts, model)
+        rows, wanted = len(batch.ids), len(batch.wanted)
+        self.tables[: len(starts), : batch.tables.shape[1]] = batch.tables
+        table = self.tables.ctypes.data
+        for s, start in enumerate(starts):
+            first, end = begins[s], begins[s + 1]
+            self.positions[first:end] = range(start, start + end - first)
+            self.row_tables[first:end] = table + s * self.tables.strides[0]
+        self.wanted[:wanted] = batch.wanted
+        self.wanted_index[:rows] = -1
+        self.wanted_index[batch.wanted] = range(wanted)
+        single = rows == 1 and wanted == 1
+        spans = [start // SPAN + 1 for start in starts]
+        split = rows == len(starts) and rows <= apart and sum(spans) <= len(self.tasks) - apart
+        tasks = self._apart(starts, spans) if split else self._whole(begins, starts)
+        f = self.fields
+        f[fields.TOKENS], f[fields.WANTED] = rows, wanted
+        f[fields.SINGLE], f[fields.SPLIT] = single, split
+        f[fields.PANELS], f[fields.WANTED_PANELS] = panels(rows), panels(wanted)
+        f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
+        f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
+        f[fields.TASKS], f[fields.MERGES] = tasks, panels(rows) if split else 0
+
+    def _check(self, batch: Batch, begins: list[int], starts: list[int], model: Model) -> None:
+        rows, wanted, tables = len(batch.ids), batch.wanted, batch.tables
+        sequences = len(starts)
+        if not (0 < rows <= model.max_rows and len(wanted) <= model.max_wanted):
+            raise BadRequest(f"A batch of {rows} rows, {len(wanted)} of them wanted, is too large.")
+        if not (0 < sequences <= model.max_sequences and len(begins) == sequences + 1):
+            raise BadRequest(f"A batch of {sequences} sequences cannot be run.")
+        if begins[0] != 0 or begins[-1] != rows or min(np.diff(begins)) < 1:
+            raise BadRequest("The rows of a batch do not add up.")
+        if batch.ids.min() < 0 or batch.ids.max() >= model.vocab:
+            raise BadRequest(f"Token ids must be between 0 and {model.vocab - 1}.")
+        if len(wanted) and (wanted[0] < 0 or wanted[-1] >= rows or (np.diff(wanted) < 1).any()):
+            raise BadRequest("The wanted rows of a batch are not rows of it.")
+        if len(tables) != sequences or tables.shape[1] > self.tables.shape[1]:
+            raise BadRequest("The page tables of a batch have the wrong shape.")
+        for s, start in enumerate(starts):
+            last = start + begins[s + 1] - begins[s] - 1
+            if start < 0 or last >= model.context:
+                raise BadRequest(f"Position {last} lies beyond a context of {model.context}.")
+            pages = last // PAGE + 1
+            if pages > tables.shape[1]:
+                raise BadRequest("A sequence has fewer pages than its tokens need.")
+            used = tables[s, :pages]
+            if used.min() < 0 or used.max() >= model.pages:
+                raise BadRequest(f"Pages must be between 0 and {model.pages - 1}.")
+
+    def _whole(self, begins: list[int], starts: list[int]) -> int:
+        """Tasks of up to 8 rows of a sequence, through their whole context."""
+        count = 0
+        for s, start in enumerate(starts):
+            for first in range(begins[s], begins[s + 1], PANEL):
+                rows = min(PANEL, begins[s + 1] - first)
+                position = start + first - begins[s]
+                self.tasks[count, :5] = first, rows, position, self.row_tables[first], -1
+                count += 1
+        return count
+
+    def _apart(self, starts: list[int], spans: list[int]) -> int:
+        """Tasks of one span of one row."""
+        count = 0
+        for row, start in enumerate(starts):
+            self.first_tasks[row] = count
+            tasks = self.tasks[count : count + spans[row]]
+            tasks[:, :4] = row, 1, start, self.row_tables[row]
+            tasks[:, 4] = range(spans[row])
+            count += spans[row]
+        return count

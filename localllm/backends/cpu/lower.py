@@ -1,0 +1,482 @@
+"""A program as a table of kernels and argument blocks; the fusions happen here, once.
+
+A norm goes straight to int8 panels; q, k and v are one op, so are gate and up; a product that is
+added to the residual is added in place; RoPE, head norms and the writing of pages are one op.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localllm.backends.cpu.rope import RopeTable
+from localllm.backends.cpu.team import aligned
+from localllm.backends.cpu.weights import Matrix, Weights
+from localllm.kernels import attention, fields, heads, linear, norm
+from localllm.kernels.fields import float_bits, round_up
+from localllm.kernels.pages import k_bytes, k_level, v_bytes
+from localllm.program import Attention, Op, Program
+from quant.jit import Kernel
+from quant.rows import PANEL, SLOT_BYTES
+
+LATER = ("rope", "head_norm")  # done where attention's inputs are prepared
+ACTIVATIONS = {"silu": linear.SILU, "gelu": linear.GELU}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """f32 rows at `address`, `stride` bytes apart."""
+
+    address: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """int8 panels of `blocks` blocks; a single token's lie at `lane` + lane * `lane_bytes`."""
+
+    address: int
+    blocks: int
+    lane: int
+    lane_bytes: int
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a value stands, in one form or both."""
+
+    rows: Rows | None = None
+    panels: Panels | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op of the table: units times how often the batch's `kind` counts, perhaps lane by lane."""
+
+    name: str
+    layer: int
+    kernel: Kernel
+    args: np.ndarray
+    units: int
+    kind: int
+    alone: bool = False
+    bytes: int = 0  # of weights it reads
+    products: int = 0  # multiply-adds a row
+
+
+@dataclass
+class Sizes:
+    """What buffers are made for."""
+
+    rows: int
+    wanted: int
+    lanes: int
+    context: int
+    pages: int
+    parts: int  # (task, KV head) units whose spans may be worked out apart
+
+
+@dataclass
+class Lowered:
+    """The table's steps, and the memory that outlives lowering."""
+
+    steps: list[Step] = field(default_factory=list)
+    memory: list[np.ndarray] = field(default_factory=list)
+    ropes: dict[object, RopeTable] = field(default_factory=dict)
+    pools: list[np.ndarray] = field(default_factory=list)  # a layer each, (pages, bytes)
+    embedded: Rows | None = None
+    logits: Rows | None = None
+
+
+class Lowering:
+    """One pass over a program's operations."""
+
+    def __init__(self, program: Program, weights: Weights, sizes: Sizes, batch: int):
+        self.ops, self.weights, self.sizes, self.batch = program.ops, weights, sizes, batch
+        self.users: list[list[int]] = [[] for _ in self.ops]
+        for i, op in enumerate(self.ops):
+            for source in op.inputs:
+                self.users[source].append(i)
+        self.places: dict[int, Place] = {}
+        self.fused: set[int] = set()
+        self.free: dict[int, list[int]] = {}  # buffers nobody reads any more, by size
+        self.sizes_of: dict[int, int] = {}
+        self.shared: dict[tuple[str, int], int] = {}
+        self.out = Lowered()
+        self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
+        self.wanted, self.layer = False, -1
+        self.scratch_bytes = self._scratch_bytes(program.layers)
+        self.scratch = self._memory(sizes.lanes * self.scratch_bytes)
+
+    def run(self) -> Lowered:
+        """Lower every operation in order."""
+        for i, op in enumerate(self.ops):
+            if op.kind == "attend":
+                self.layer += 1
+            if i not in self.fused:
+                getattr(self, f"_{op.kind}")(i, op)
+            self._release(i)
+        return self.out
+
+    # ---- memory -------------------------------------------------------------------------------
+
+    def _scratch_bytes(self, layers: list[Attention]) -> int:
+        chunk = fields.CHUNK * PANEL * 64
+        gated = 2 * 32 * 4 * linear.PART * PANEL + 256
+        need = [attention.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
+        return round_up(max(chunk, gated, *need), 4096)
+
+    def _memory(self, size: int) -> int:
+        self.out.memory.append(aligned(size))
+        return self.out.memory[-1].ctypes.data
+
+    def _shared(self, name: str, size: int) -> int:
+        """Memory that every layer uses for the same thing."""
+        key = (name, size)
+        if key not in self.shared:
+            self.shared[key] = self._memory(size)
+        return self.shared[key]
+
+    def _buffer(self, size: int) -> int:
+        """Memory for a value, used again when the value is dead."""
+        free = self.free.get(size)
+        address = free.pop() if free else self._memory(size)
+        self.sizes_of[address] = size
+        return address
+
+    def _last_use(self, i: int) -> int:
+        """The last operation that reads a value; RoPE and head norms are done by attention."""
+        later = [self._last_use(u) if self.ops[u].kind in LATER else u for u in self.users[i]]
+        return max(later, default=i)
+
+    def _release(self, i: int) -> None:
+        """Free the buffers of values that nobody after operation i reads."""
+        dead = [j for j in self.places if self._last_use(j) <= i]
+        gone = {address for j in dead for address in _addresses(self.places.pop(j))}
+        alive = {address for place in self.places.values() for address in _addresses(place)}
+        for address in gone - alive:
+            if address in self.sizes_of:
+                self.free.setdefault(self.sizes_of.pop(address), []).append(address)
+
+    def _rows(self, width: int) -> Rows:
+        """Rows for a value; slack behind them for kernels that work in tiles."""
+        stride = round_up(width, 32) * 4
+        return Rows(self._buffer((self.sizes.rows + PANEL) * stride), stride)
+
+    def _panels(self, width: int, lanes: bool) -> Panels:
+        """Panels for a value; a single token's in each lane's own memory, or in one for all."""
+        blocks = width // 32
+        single = round_up(blocks * SLOT_BYTES, 64)
+        lane = self._buffer(single * (self.sizes.lanes if lanes else 1))
+        address = self._buffer(fields.panels(self.sizes.rows) * PANEL * blocks * SLOT_BYTES)
+        return Panels(address, blocks, lane, single if lanes else 0)
+
+    def _block(self, size: int) -> np.ndarray:
+        args = np.zeros(size, np.int64)
+        args[fields.BATCH] = self.batch
+        args[fields.ROWS] = fields.WANTED if self.wanted else fields.TOKENS
+        args[fields.SCRATCH], args[fields.SCRATCH_BYTES] = self.scratch, self.scratch_bytes
+        self.out.memory.append(args)
+        return args
+
+    def _emit(self, name: str, kernel: Kernel, args: np.ndarray, units: int, **more) -> None:
+        self.out.steps.append(Step(name, self.layer, kernel, args, units, **more))
+
+    @property
+    def _panel_kind(self) -> int:
+        return fields.WANTED_PANELS if self.wanted else fields.PANELS
+
+    @property
+    def _chunk_kind(self) -> int:
+        return fields.WANTED_CHUNKS if self.wanted else fields.CHUNKS
+
+    # ---- what a value is needed as ----------------------------------------------------------
+
+    def _reader(self, i: int) -> Matrix:
+        return self.weights.matrix(self.ops[i].weight)
+
+    def _needs(self, i: int) -> tuple[bool, bool]:
+        """Whether a value is read as rows, and whether as panels."""
+        products = [u for u in self.users[i] if self.ops[u].kind in ("linear", "logits")]
+        panels = any(self._reader(u).format.integer for u in products)
+        rows = any(not self._reader(u).format.integer for u in products)
+        return rows or len(products) < len(self.users[i]), panels
+
+    def _residual(self, i: int) -> int | None:
+        """The add that alone uses this value, if its other operand stands and is used up by it."""
+        if len(self.users[i]) != 1 or self.ops[self.users[i][0]].kind != "add":
+            return None
+        add = self.users[i][0]
+        (other,) = [source for source in self.ops[add].inputs if source != i] or [i]
+        place = self.places.get(other)
+        if place is None or place.rows is None or self._last_use(other) > add:
+            return None
+        return add
+
+    def _other(self, add: int, i: int) -> int:
+        return next(source for source in self.ops[add].inputs if source != i)
+
+    # ---- operations ---------------------------------------------------------------------------
+
+    def _embed(self, i: int, op: Op) -> None:
+        self.places[i] = Place(self._rows(op.width))
+        self.out.embedded = self.places[i].rows
+
+    def _rms_norm(self, i: int, op: Op) -> None:
+        source, add = self.places[op.inputs[0]].rows, self._residual(i)
+        place, panels = Place(), None
+        if add is not None:
+            other = self._other(add, i)
+            place.rows = self.places[other].rows
+            self.places[add] = place
+            self.fused.add(add)
+        else:
+            rows, wants_panels = self._needs(i)
+            place.rows = self._rows(op.width) if rows else None
+            panels = self._panels(op.width, lanes=not rows) if wants_panels else None
+            place.panels = panels
+            self.places[i] = place
+        self._norm(source, op, place.rows, panels, add is not None)
+
+    def _norm(self, source: Rows, op: Op, rows, panels, add: bool, centre: int = 0) -> None:
+        args = self._block(norm.ADD + 1)
+        args[norm.X], args[norm.X_STRIDE] = source.address, source.stride
+        args[norm.WIDTH], args[norm.COUNT] = round_up(op.width, 32), op.width
+        args[norm.EPSILON], args[norm.CENTRE] = float_bits(op.epsilon), centre
+        if op.weight:
+            args[norm.GAIN] = self.weights.vector(f"{op.weight}.weight")
+            args[norm.SHIFT] = self.weights.vector(f"{op.weight}.bias")
+        if panels:
+            args[norm.PANELS_OUT] = panels.address
+            args[norm.LANE_OUT], args[norm.LANE_BYTES] = panels.lane, panels.lane_bytes
+        if rows:
+            args[norm.ROWS_OUT], args[norm.OUT_STRIDE], args[norm.ADD] = *_row(rows), add
+        alone = panels is not None and rows is None
+        self._emit("norm", norm.norm, args, 1, kind=self._panel_kind, alone=alone)
+
+    def _add(self, i: int, op: Op) -> None:
+        """What no product could be added into: a copy, and the other operand on top."""
+        x, y = (self.places[source].rows for source in op.inputs)
+        place = Place(self._rows(op.width))
+        plain = Op("add", (), op.width)
+        self._norm(x, plain, place.rows, None, add=False, centre=-1)
+        self._norm(y, plain, place.rows, None, add=True, centre=-1)
+        self.places[i] = place
+
+    def _linear(self, i: int, op: Op) -> None:
+        gate, add = self._gate_of(i), self._residual(i)
+        if gate is not None:
+            self._gated(gate)
+            return
+        if add is not None:
+            self.places[add] = Place(self.places[self._other(add, i)].rows)
+            self.fused.add(add)
+            self._product([(i, self.places[add].rows, True)], op.weight.split(".")[-1])
+            return
+        group = [j for j in self.users[op.inputs[0]] if self._plain(j)]
+        for j in group:
+            self.places[j] = Place(self._rows(self.ops[j].width))
+            self.fused.add(j)
+        names = [self.ops[j].weight.split(".")[-1] for j in group]
+        self._product([(j, self.places[j].rows, False) for j in group], "+".join(names))
+
+    def _plain(self, j: int) -> bool:
+        """Whether a linear operation's rows just stand somewhere."""
+        kind, fused = self.ops[j].kind, j in self.fused
+        return kind == "linear" and not fused and not self._gate_of(j) and not self._residual(j)
+
+    def _gate_of(self, i: int) -> int | None:
+        """The gate whose two operands, this product among them, read the same value."""
+        users = self.users[i]
+        if len(users) != 1 or self.ops[users[0]].kind != "gate":
+            return None
+        pair = self.ops[users[0]].inputs
+        same = {self.ops[j].inputs for j in pair if self.ops[j].kind == "linear"}
+        alone = all(self.users[j] == users for j in pair)
+        return users[0] if len(same) == 1 and alone and pair[0] != pair[1] else None
+
+    def _product(self, outputs: list[tuple[int, Rows, bool]], name: str, kind=None) -> None:
+        args = self._block(linear.FIRST_SEGMENT + len(outputs) * linear.SEGMENT_FIELDS)
+        weights = products = 0
+        for k, (j, rows, add) in enumerate(outputs):
+            at = linear.FIRST_SEGMENT + k * linear.SEGMENT_FIELDS
+            matrix = self._segment(args[at : at + linear.SEGMENT_FIELDS], j)
+            args[at + linear.S_Y], args[at + linear.S_Y_STRIDE] = _row(rows)
+            args[at + linear.S_ADD] = add
+            args[linear.TILES] += matrix.tiles
+            weights += matrix.tiles * matrix.tile_bytes
+            products += matrix.rows * matrix.columns
+        args[linear.SEGMENTS] = len(outputs)
+        self._emit(
+            name, linear.linear, args, int(args[linear.TILES]), kind=self._chunk_kind,
+            bytes=weights, products=products,
+        )  # fmt: skip
+
+    def _segment(self, args: np.ndarray, j: int) -> Matrix:
+        """Fill in a segment but for where its results go."""
+        op, matrix = self.ops[j], self._reader(j)
+        place = self.places[op.inputs[0]]
+        args[linear.S_TILES], args[linear.S_TILE_BYTES] = matrix.tiles, matrix.tile_bytes
+        args[linear.S_PRODUCT], args[linear.S_W] = matrix.format.product.address, matrix.address
+        args[linear.S_BLOCKS] = matrix.columns // matrix.format.step
+        args[linear.S_BIAS] = self.weights.vector(f"{op.weight}.bias")
+        if matrix.format.integer:
+            panels = place.panels
+            size = panels.blocks * SLOT_BYTES * PANEL
+            args[linear.S_X], args[linear.S_PITCH], args[linear.S_PANEL] = panels.address, size, size
+            args[linear.S_LANE_X], args[linear.S_LANE_BYTES] = panels.lane, panels.lane_bytes
+        else:
+            address, stride = _row(place.rows)
+            args[linear.S_X], args[linear.S_PITCH] = address, stride
+            args[linear.S_PANEL], args[linear.S_LANE_X] = stride * PANEL, address
+        return matrix
+
+    def _gated(self, gate: int) -> None:
+        op = self.ops[gate]
+        args = self._block(linear.G_STRIDE + 1)
+        matrices = []
+        for k, j in enumerate(op.inputs):
+            at = linear.FIRST_SEGMENT + k * linear.SEGMENT_FIELDS
+            matrices.append(self._segment(args[at : at + linear.SEGMENT_FIELDS], j))
+            self.fused.add(j)
+        self.fused.add(gate)
+        rows, panels = self._needs(gate)
+        place = Place(
+            self._rows(op.width) if rows else None,
+            self._panels(op.width, lanes=False) if panels else None,
+        )
+        self.places[gate] = place
+        args[linear.TILES] = -(-op.width // 32)
+        args[linear.SEGMENTS], args[linear.ACTIVATION] = 2, ACTIVATIONS[op.activation]
+        if place.panels:
+            # one panel for a single token and for many: its slots differ, its place does not
+            place.panels = Panels(
+                place.panels.address, place.panels.blocks, place.panels.address, 0
+            )  # fmt: skip
+            args[linear.G_PANELS], args[linear.G_BLOCKS] = place.panels.address, op.width // 32
+        if place.rows:
+            args[linear.G_ROWS], args[linear.G_STRIDE] = _row(place.rows)
+        self._emit(
+            "+".join(self.ops[j].weight.split(".")[-1] for j in op.inputs), linear.gated, args,
+            int(args[linear.TILES]), kind=self._chunk_kind,
+            bytes=sum(m.tiles * m.tile_bytes for m in matrices),
+            products=sum(m.rows * m.columns for m in matrices),
+        )  # fmt: skip
+
+    def _head_norm(self, i: int, op: Op) -> None:
+        """Done where attention's inputs are prepared."""
+
+    _rope = _head_norm
+
+    def _source(self, i: int) -> tuple[Rows, Op | None, Op | None]:
+        """A value's rows before RoPE and head norm, and these."""
+        rope = norm_op = None
+        if self.ops[i].kind == "rope":
+            rope, i = self.ops[i], self.ops[i].inputs[0]
+        if self.ops[i].kind == "head_norm":
+            norm_op, i = self.ops[i], self.ops[i].inputs[0]
+        return self.places[i].rows, rope, norm_op
+
+    def _attend(self, i: int, op: Op) -> None:
+        a = op.attention
+        pool = self._pool(a)
+        common = {
+            "HEADS": a.heads, "KV_HEADS": a.kv_heads, "K_DIMS": a.k_dims, "V_DIMS": a.v_dims,
+            "POOL": pool.ctypes.data, "PAGE_BYTES": pool.shape[1],
+            "HEAD_BYTES": k_bytes(a.k_dims) + v_bytes(a.v_dims), "V_OFFSET": k_bytes(a.k_dims),
+        }  # fmt: skip
+        q_out = self._shared("q", (self.sizes.rows + 8) * a.heads * a.k_dims * 2)
+        scales = self._shared("scales", (self.sizes.rows + 8) * a.heads * 4)
+        self._heads(op, a, {**common, "Q_OUT": q_out, "Q_SCALES": scales})
+        last = i == self.last
+        if last:
+            self._pick(i)
+        self._spans(i, a, {**common, "Q": q_out, "Q_SCALES": scales, "LAST": last})
+        self.wanted = self.wanted or last
+
+    def _pool(self, a: Attention) -> np.ndarray:
+        size = a.kv_heads * (k_bytes(a.k_dims) + v_bytes(a.v_dims))
+        pool = aligned(self.sizes.pages * size).reshape(self.sizes.pages, size)
+        self.out.pools.append(pool)
+        return pool
+
+    def _heads(self, op: Op, a: Attention, more: dict[str, int]) -> None:
+        args = self._block(heads.V_OFFSET + 1)
+        sources = dict(zip("QKV", map(self._source, op.inputs), strict=True))
+        for name, (rows, _, _) in sources.items():
+            args[getattr(heads, name)], args[getattr(heads, f"STRIDE_{name}")] = _row(rows)
+        for name in "QK":
+            norm_op = sources[name][2]
+            if norm_op is not None:
+                gain = self.weights.vector(f"{norm_op.weight}.weight")
+                args[getattr(heads, f"{name}_GAIN")] = gain
+                args[heads.EPSILON] = float_bits(norm_op.epsilon)
+        rope = sources["Q"][1]
+        if rope is not None and rope.rope is not None and rope.rope.speeds:
+            table = self.out.ropes.get(rope.rope)
+            if table is None:
+                table = self.out.ropes[rope.rope] = RopeTable(rope.rope, self.sizes.context)
+            args[heads.ROPE], args[heads.ROPE_DIMS] = table.address, table.dims
+            args[heads.ROPE_KIND] = table.kind
+        args[heads.Q_SCALE], args[heads.LEVEL] = float_bits(a.scale), k_level(a.k_dims)
+        for name, value in more.items():
+            args[getattr(heads, name)] = value
+        self._emit("heads", heads.heads, args, a.kv_heads, kind=fields.PANELS)
+
+    def _spans(self, i: int, a: Attention, more: dict[str, int]) -> None:
+        rows, panels = self._needs(i)
+        group, width = a.heads // a.kv_heads, a.heads * a.v_dims
+        direct = panels and group * a.v_dims % 32 == 0
+        place = Place(
+            self._rows(width) if rows or not direct else None,
+            self._panels(width, lanes=not rows) if direct else None,
+        )
+        self.places[i] = place
+        args = self._block(attention.LAST + 1)
+        size, part_rows = attention.part_bytes(a.v_dims), attention.part_rows(group)
+        parts = self._shared("parts", (self.sizes.parts * a.kv_heads * part_rows + 8) * size)
+        args[attention.PARTS], args[attention.PART_BYTES] = parts, size
+        args[attention.PART_ROWS], args[attention.WINDOW] = part_rows, a.window
+        args[attention.SOFTCAP] = float_bits(a.softcap)
+        for name, value in more.items():
+            args[getattr(attention, name)] = value
+        if place.rows:
+            args[attention.ROWS_OUT], args[attention.OUT_STRIDE] = _row(place.rows)
+        if place.panels:
+            args[attention.PANELS_OUT] = place.panels.address
+            args[attention.LANE_OUT] = place.panels.lane
+            args[attention.LANE_BYTES] = place.panels.lane_bytes
+        alone = place.rows is None
+        self._emit("attend", attention.attend, args, a.kv_heads, kind=fields.TASKS)
+        self._emit("merge", attention.merge_spans, args, 1, kind=fields.MERGES, alone=alone)
+        if panels and not direct:
+            self.wanted = self.wanted or i == self.last
+            place.panels = self._panels(width, lanes=False)
+            self._norm(place.rows, Op("quantise", (), width), None, place.panels, False, centre=-1)
+
+    def _pick(self, i: int) -> None:
+        """Values that live on past the last attention: only the rows whose logits are wanted."""
+        for j, place in list(self.places.items()):
+            if place.rows is None or self._last_use(j) <= i:
+                continue
+            width = self.ops[j].width
+            rows = self._rows(width)
+            args = self._block(linear.P_BYTES + 1)
+            args[fields.ROWS] = fields.WANTED
+            args[linear.P_FROM], args[linear.P_TO] = place.rows.address, rows.address
+            args[linear.P_STRIDE] = args[linear.P_BYTES] = rows.stride
+            self._emit("pick", linear.pick, args, 1, kind=fields.WANTED_PANELS)
+            self.places[j] = Place(rows)
+
+    def _logits(self, i: int, op: Op) -> None:
+        stride = round_up(op.width, 32) * 4
+        self.out.logits = Rows(self._memory(self.sizes.wanted * stride), stride)
+        self._product([(i, self.out.logits, False)], "logits")
+
+
+def _addresses(place: Place) -> list[int]:
+    rows = [place.rows.address] if place.rows else []
+    return rows + ([place.panels.address, place.panels.lane] if place.panels else [])
+
+
+def _row(rows: Rows) -> tuple[int, int]:
+    return rows.address, rows.stride

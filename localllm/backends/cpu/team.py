@@ -1,0 +1,219 @@
+"""A team of threads that walks a program: each op's pieces are claimed, none waits for a sleeper.
+
+An op is done when all of its units are, not when every lane has arrived: a lane that lost its core
+between pieces holds nobody up. Each lane claims from its own share first, in order, then from the
+others'. Words carry the number of the step, so nothing has to be reset. Lanes spin for a while
+after a step, then sleep until they are called.
+"""
+
+import os
+import threading
+
+import numpy as np
+
+from quant.jit import inline, native
+from quant.simd import get_i64, put_i64
+from quant.threads import atomic_add, atomic_load, atomic_store, call4, compare_exchange
+from quant.threads import give_way, pause, ticks
+
+LINE = 64  # bytes of a cache line: words that different lanes write do not share one
+
+# Words of the team, each on its own line; then two lines a lane: parked, and the step it is in.
+STEP, PROGRAM, OPS, COUNTS, CLOCK, LANE_WORDS = (LINE * n for n in range(6))
+PARKED, ACTIVE = 0, LINE
+STOP = -1
+
+# A row of a program's table, in fields of 8 bytes.
+KERNEL, ARGS, UNITS, KIND, ALONE, WORDS = range(6)
+ROW = 8
+SINGLE_COUNT = 10  # field of the counts: whether the batch is a single token
+PIECES, PIECES_ALONE = 16, 4  # claims that a lane's share of an op is taken in
+SPINS, PATIENCE = 2000, 6000  # looks before giving way, and before going to sleep
+
+TAG = 2**32
+
+
+@inline
+def rest(looks):
+    """Spin at first, then give the core away between looks."""
+    if looks < SPINS:
+        pause()
+    else:
+        give_way()
+
+
+@inline
+def claim(word, step, share, grain):
+    """The next piece of a share that this step has not taken: (begin, end) within it, or nothing."""
+    while True:
+        seen = atomic_load(word)
+        taken = seen - step * TAG if seen >= step * TAG else 0
+        if taken >= share:
+            return share, share
+        end = min(taken + grain, share)
+        if compare_exchange(word, seen, step * TAG + end) == seen:
+            return taken, end
+
+
+@inline
+def do_op(row, counts, lane, lanes, step):
+    """Take part in one op until every unit of it is done."""
+    kernel, args = get_i64(row + 8 * KERNEL), get_i64(row + 8 * ARGS)
+    units, words = get_i64(row + 8 * UNITS), get_i64(row + 8 * WORDS)
+    units *= get_i64(counts + 8 * get_i64(row + 8 * KIND))
+    single = get_i64(counts + 8 * SINGLE_COUNT)
+    if units == 0:
+        return
+    if single and get_i64(row + 8 * ALONE):
+        call4(kernel, args, 0, units, lane)  # each lane for itself, into its own memory
+        return
+    mine, pieces = 0, PIECES_ALONE if single else PIECES
+    for k in range(lanes):
+        owner = (lane + k) % lanes
+        first, word = units * owner // lanes, words + LINE * (1 + owner)
+        share = units * (owner + 1) // lanes - first
+        grain = max(1, share // pieces)
+        begin, end = claim(word, step, share, grain)
+        while begin < share:
+            call4(kernel, args, first + begin, first + end, lane)
+            mine += end - begin
+            begin, end = claim(word, step, share, grain)
+    if mine:
+        seen = atomic_load(words)
+        while True:  # the first of a step starts the count anew
+            done = seen if seen >= step * TAG else step * TAG
+            now = compare_exchange(words, seen, done + mine)
+            if now == seen:
+                break
+            seen = now
+    looks = 0
+    while atomic_load(words) < step * TAG + units:
+        rest(looks)
+        looks += 1
+
+
+@inline
+def walk(team, lane, lanes, step):
+    """One lane's way through the program."""
+    program, counts = get_i64(team + PROGRAM), get_i64(team + COUNTS)
+    clock = get_i64(team + CLOCK) + 8 * lane
+    for i in range(get_i64(team + OPS)):
+        begin = ticks()
+        do_op(program + 8 * ROW * i, counts, lane, lanes, step)
+        at = clock + 8 * lanes * i
+        put_i64(at, get_i64(at) + ticks() - begin)
+
+
+@native("intp(intp, intp, intp, intp)")
+def serve(team, lane, lanes, last):
+    """Wait for steps after `last` and walk them. Returns the last one, to sleep, or STOP."""
+    mine = team + LANE_WORDS + 2 * LINE * lane
+    looks = 0
+    while True:
+        now = atomic_load(team + STEP)
+        if now == STOP:
+            return STOP
+        if now & 1 and now != last:
+            atomic_store(mine + ACTIVE, 1)
+            if atomic_load(team + STEP) == now:  # else it closed before we were in
+                walk(team, lane, lanes, now >> 1)
+            atomic_store(mine + ACTIVE, 0)
+            last, looks = now, 0
+        elif looks < PATIENCE:
+            rest(looks)
+            looks += 1
+        else:
+            atomic_store(mine + PARKED, 1)
+            if atomic_load(team + STEP) == now or compare_exchange(mine + PARKED, 1, 0) == 0:
+                return last  # asleep: whoever takes the flag away wakes us
+            looks = 0
+
+
+@native("intp(intp, intp, intp)")
+def call_lanes(team, lanes, word):
+    """Set the step's word; a bit for each lane that sleeps and must be woken."""
+    atomic_store(team + STEP, word)
+    sleepers = 0
+    for lane in range(1, lanes):
+        if compare_exchange(team + LANE_WORDS + 2 * LINE * lane + PARKED, 1, 0) == 1:
+            sleepers |= 1 << lane
+    return sleepers
+
+
+@native("void(intp, intp, intp)")
+def take_part(team, lanes, word):
+    """Lane 0's way through the step; returns when every lane has left it."""
+    walk(team, 0, lanes, word >> 1)
+    atomic_store(team + STEP, word + 1)
+    for lane in range(1, lanes):
+        looks = 0
+        while atomic_load(team + LANE_WORDS + 2 * LINE * lane + ACTIVE):
+            rest(looks)
+            looks += 1
+
+
+class Table:
+    """A program as a team walks it: rows of (kernel, args, units, kind, alone) and their words."""
+
+    def __init__(self, rows: list[tuple[int, int, int, int, bool]], lanes: int):
+        self.words = aligned(max(len(rows), 1) * (1 + lanes) * LINE)
+        self.rows = aligned(max(len(rows), 1) * ROW * 8).view(np.int64).reshape(-1, ROW)
+        self.clock = np.zeros((len(rows), lanes), np.int64)
+        self.ops = len(rows)
+        for i, row in enumerate(rows):
+            self.rows[i, :WORDS] = row
+            self.rows[i, WORDS] = self.words.ctypes.data + i * (1 + lanes) * LINE
+
+
+class Team:
+    """`lanes` threads, the caller of `run` being one of them."""
+
+    def __init__(self, lanes: int, pin: bool = False):
+        assert 1 <= lanes < 63
+        self.lanes, self.word = lanes, 1
+        self.memory = aligned(LANE_WORDS + 2 * LINE * lanes)
+        self.address = self.memory.ctypes.data
+        self.wake = [threading.Semaphore(0) for _ in range(lanes)]
+        self.helpers = [
+            threading.Thread(target=self._help, args=(lane, pin), daemon=True, name=f"lane {lane}")
+            for lane in range(1, lanes)
+        ]
+        for thread in self.helpers:
+            thread.start()
+
+    def _help(self, lane: int, pin: bool) -> None:
+        if pin and hasattr(os, "sched_setaffinity"):
+            # Left alone, Linux wakes a helper on the caller's core, and both wait for it.
+            os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[lane]])
+        last = 0
+        while (last := serve(self.address, lane, self.lanes, last)) != STOP:
+            self.wake[lane].acquire()
+
+    def _call(self, word: int) -> None:
+        sleepers = call_lanes(self.address, self.lanes, word)
+        for lane in range(1, self.lanes):
+            if sleepers >> lane & 1:
+                self.wake[lane].release()
+
+    def run(self, table: Table, counts: np.ndarray) -> None:
+        """Walk a table with these counts; the only place where threads meet."""
+        fields = self.memory.view(np.int64)
+        fields[PROGRAM // 8], fields[OPS // 8] = table.rows.ctypes.data, table.ops
+        fields[COUNTS // 8], fields[CLOCK // 8] = counts.ctypes.data, table.clock.ctypes.data
+        self._call(self.word)
+        take_part(self.address, self.lanes, self.word)
+        self.word += 2
+
+    def close(self) -> None:
+        """End the helpers."""
+        self._call(STOP)
+        for thread in self.helpers:
+            thread.join()
+        self.helpers = []
+
+
+def aligned(size: int) -> np.ndarray:
+    """Zeroed bytes that begin on a cache line; pages nobody touches cost nothing."""
+    raw = np.zeros(size + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + size]

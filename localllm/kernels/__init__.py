@@ -1,0 +1,1 @@
+"""Kernels: addresses and numbers in, results in memory; they know no model."""

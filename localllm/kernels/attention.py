@@ -1,0 +1,288 @@
+"""Attention over pages: online softmax in spans of 128 positions, merged in the order of the context.
+
+Whole numbers throughout: Q . K and P . V are pairs of 16-bit products. A register tile is 1, 2, 4
+or 8 rows that see the same pages: 8 tokens of one head, or the heads of one token that share a KV
+head. Each row's bits depend on its own numbers only, whatever stands beside it.
+"""
+
+import numpy as np
+
+from localllm.batch import PAGE
+from localllm.kernels.fields import BATCH, FIRST_TASKS, OWN, POSITIONS, SPAN, SPLIT
+from localllm.kernels.fields import TASK_BYTES, TASK_COUNT, TASK_LIST, TASK_POSITION, TASK_ROW
+from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is_single, rows_of
+from localllm.kernels.fields import scratch_of
+from localllm.kernels.pages import V_LEVEL
+from quant.jit import inline, kernel
+from quant.rows import PANEL, SLOT_BYTES, quantise
+from quant.simd import LANES, exp, fma, get_f32, get_i32, get_i64, lanes_between, load_f32
+from quant.simd import load_i32, maximum, peak, put_f32, splat_f32, store_f32, store_low_halves
+from quant.simd import to_i32, total
+from quant.tiles import dot_pairs, int_zeros_like, scale_rows, store_rows, zeros
+
+(Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, PAGE_BYTES, HEAD_BYTES, V_OFFSET, WINDOW,
+ SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
+ LAST) = range(OWN, OWN + 21)  # fmt: skip
+
+LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
+PAGES = SPAN // PAGE
+ROW_BYTES = SPAN * 4  # of scores
+TOTAL, PEAK = 0, 4  # behind the sums of a part: what they are divided by, the highest score
+
+# Of a lane's scratch: scores of 8 rows, their 16-bit weights, the scales of those, a part of 8.
+WEIGHTS = 8 * ROW_BYTES
+WEIGHT_SCALES = WEIGHTS + 8 * SPAN * 2
+PART = WEIGHT_SCALES + 64
+
+
+def part_bytes(v_dims: int) -> int:
+    """Bytes of one row's result for one span."""
+    return -(-v_dims // 16) * 64 + 64
+
+
+def scratch_bytes(v_dims: int, group: int) -> int:
+    """What a lane needs: the above, states of 8 tokens of a group, and an output row of it."""
+    return PART + 16 * group * part_bytes(v_dims) + group * v_dims * 4 + 4096
+
+
+def part_rows(group: int) -> int:
+    """Rows that the register tiles of one token's group write: `group` and what pads the last."""
+    rest = group % 8
+    return group - rest + next(tile for tile in (0, 2, 4, 8) if tile >= rest)
+
+
+@inline
+def first_position(position, window):
+    """The first position that one at `position` sees."""
+    return max(position - window + 1, 0) if window else 0
+
+
+@inline
+def score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, out):
+    """Rows of Q against `pages` pages of K from page `begin` on: (rows, SPAN) f32 at `out`."""
+    dims, table = arg(args, K_DIMS), arg(task, TASK_TABLE)
+    for p in range(pages):
+        page = np.int64(get_i32(table + 4 * (begin + p)))
+        k = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
+        for c in range(0, PAGE * 4, 4 * LANES):
+            i = int_zeros_like(tile)
+            for pair in range(dims // 2):
+                i = dot_pairs(i, load_i32(k + pair * PAGE * 4 + c), q + 4 * pair, q_stride)
+            s = scale_rows(i, load_f32(k + dims * PAGE * 2 + c), scales, s_stride)
+            store_rows(s, out + p * PAGE * 4 + c, ROW_BYTES)
+
+
+@inline
+def soften(args, task, kv, begin, pages, row, position, memory, part):
+    """One row of scores to 16-bit weights and their scale; its sum and peak to `part`."""
+    scores, first = memory + row * ROW_BYTES, begin * PAGE
+    low = first_position(position, arg(args, WINDOW)) - first
+    seen, top = position + 1 - first, splat_f32(np.float32(LOW))
+    cap = get_f32(args + 8 * SOFTCAP)
+    for c in range(0, pages * PAGE, LANES):
+        v = load_f32(scores + 4 * c)
+        if cap > np.float32(0):  # cap * tanh(v / cap)
+            e = exp(v * splat_f32(np.float32(2) / cap))
+            one = splat_f32(np.float32(1))
+            v = (e - one) / (e + one) * splat_f32(cap)
+        if low > c or seen < c + LANES:
+            v = lanes_between(v, low - c, seen - c, np.float32(10 * LOW))
+        store_f32(scores + 4 * c, v)
+        top = maximum(top, v)
+    highest, table = peak(top), arg(task, TASK_TABLE)
+    zero, shift = splat_f32(np.float32(0)), splat_f32(highest)
+    whole, most = zero, zero
+    for p in range(pages):
+        page = np.int64(get_i32(table + 4 * (begin + p)))
+        v = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
+        v += arg(args, V_OFFSET) + (arg(args, V_DIMS) + 15) // 16 * 16 * PAGE * 2
+        for c in range(0, PAGE * 4, 4 * LANES):
+            weight = exp(load_f32(scores + p * PAGE * 4 + c) - shift)
+            whole = whole + weight
+            weight = weight * load_f32(v + c)
+            store_f32(scores + p * PAGE * 4 + c, weight)
+            most = maximum(most, weight)
+    largest, level = peak(most), np.float32(V_LEVEL)
+    inverse = splat_f32(level / largest if largest > np.float32(1e-37) else np.float32(0))
+    halves = memory + WEIGHTS + row * SPAN * 2
+    for c in range(0, pages * PAGE, LANES):
+        store_low_halves(halves + 2 * c, to_i32(load_f32(scores + 4 * c) * inverse))
+    put_f32(memory + WEIGHT_SCALES + 4 * row, largest / level)
+    put_f32(part + TOTAL, total(whole))
+    put_f32(part + PEAK, highest)
+
+
+@inline
+def weigh(tile, task, args, kv, begin, pages, memory, out):
+    """16-bit weights times pages of V: the sums of a part for each row, at `out`."""
+    dims, table = (arg(args, V_DIMS) + 15) // 16 * 16, arg(task, TASK_TABLE)
+    for c in range(0, dims * 4, 4 * LANES):
+        i = int_zeros_like(tile)
+        for p in range(pages):
+            page = np.int64(get_i32(table + 4 * (begin + p)))
+            v = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
+            v += arg(args, V_OFFSET) + c
+            for pair in range(PAGE // 2):
+                x = memory + WEIGHTS + (p * PAGE // 2 + pair) * 4
+                i = dot_pairs(i, load_i32(v + pair * dims * 4), x, SPAN * 2)
+        one = splat_f32(np.float32(1))
+        sums = scale_rows(i, one, memory + WEIGHT_SCALES, 4)
+        store_rows(sums, out + c, arg(args, PART_BYTES))
+
+
+@inline
+def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
+    """`count` rows, their positions `step` apart, against the span from page `begin` on."""
+    position, sums = arg(task, TASK_POSITION), arg(args, PART_BYTES) - 64
+    last = position + step * (count - 1)
+    pages = min(PAGES, last // PAGE + 1 - begin)
+    score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, memory)
+    for row in range(count):
+        part = out + row * arg(args, PART_BYTES) + sums
+        soften(args, task, kv, begin, pages, row, position + step * row, memory, part)
+    weigh(tile, task, args, kv, begin, pages, memory, out)
+
+
+@inline
+def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
+    """The same with the smallest register tile that holds the rows, 8 at the most."""
+    if count > 4:
+        tile_span(zeros(8), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+    elif count > 2:
+        tile_span(zeros(4), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+    else:
+        tile_span(zeros(2), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+
+
+@inline
+def span(task, args, kv, begin, memory, out):
+    """All rows of a task, of one KV head, against one span: parts at `out`, (head, token) in order."""
+    dims, heads, count = arg(args, K_DIMS), arg(args, HEADS), arg(task, TASK_COUNT)
+    group, row = heads // arg(args, KV_HEADS), arg(task, TASK_ROW)
+    q = arg(args, Q) + (row * heads + kv * group) * 2 * dims
+    scales = arg(args, Q_SCALES) + (row * heads + kv * group) * 4
+    if count == 1:
+        for h in range(0, group, 8):
+            rows_span(
+                min(group - h, 8), task, args, kv, q + h * 2 * dims, 2 * dims, scales + 4 * h, 4,
+                0, begin, memory, out + h * arg(args, PART_BYTES),
+            )  # fmt: skip
+    else:
+        for h in range(group):
+            rows_span(
+                count, task, args, kv, q + h * 2 * dims, heads * 2 * dims, scales + 4 * h,
+                4 * heads, 1, begin, memory, out + h * count * arg(args, PART_BYTES),
+            )  # fmt: skip
+
+
+@inline
+def copy(source, target, size):
+    """Copy vectors."""
+    for c in range(0, size, 4 * LANES):
+        store_f32(target + c, load_f32(source + c))
+
+
+@inline
+def merge(part, state, rows, size, first):
+    """Add the parts of a span to the states of `rows` rows. What sees nothing changes no bit."""
+    if first:
+        copy(part, state, rows * size)
+        return
+    sums = size - 64
+    for r in range(0, rows * size, size):
+        old, here = get_f32(state + r + sums + PEAK), get_f32(part + r + sums + PEAK)
+        new = max(old, here)
+        a, b = exp(splat_f32(old - new)), exp(splat_f32(here - new))
+        for c in range(r, r + sums + 4 * LANES, 4 * LANES):
+            store_f32(state + c, fma(load_f32(state + c), a, load_f32(part + c) * b))
+        put_f32(state + r + sums + PEAK, new)
+
+
+@inline
+def divide(state, v_dims, size, out):
+    """The answer of one row: its sums over its total, `v_dims` f32."""
+    inverse = np.float32(1) / get_f32(state + size - 64 + TOTAL)
+    whole = v_dims // LANES * LANES
+    for c in range(0, 4 * whole, 4 * LANES):
+        store_f32(out + c, load_f32(state + c) * splat_f32(inverse))
+    for c in range(4 * whole, 4 * v_dims, 4):
+        put_f32(out + c, get_f32(state + c) * inverse)
+
+
+@inline
+def emit(args, row, kv, memory, single, lane):
+    """A group's answers for one token, side by side at `memory`, to panels or rows."""
+    width = arg(args, HEADS) // arg(args, KV_HEADS) * arg(args, V_DIMS)
+    if arg(args, ROWS_OUT):
+        y = arg(args, ROWS_OUT) + row * arg(args, OUT_STRIDE) + kv * width * 4
+        for c in range(0, 4 * width, 4):
+            put_f32(y + c, get_f32(memory + c))
+    if arg(args, PANELS_OUT):
+        first, blocks = kv * width // 32, arg(args, HEADS) * arg(args, V_DIMS) // 32
+        for k in range(width // 32):
+            if single:
+                panel = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES)
+                quantise(memory + 128 * k, panel + (first + k) * SLOT_BYTES, 0, 1)
+            else:
+                panel = arg(args, PANELS_OUT) + row // PANEL * blocks * SLOT_BYTES * PANEL
+                block = panel + (first + k) * SLOT_BYTES * PANEL
+                quantise(memory + 128 * k, block, row % PANEL, PANEL)
+
+
+@kernel(4)
+def attend(args, begin, end, lane):
+    """Units are (task, KV head). A task of one span leaves its parts to `merge_spans`; another
+    goes through its whole context and emits its rows."""
+    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), arg(args, PART_BYTES)
+    kv_heads = arg(args, KV_HEADS)
+    group, part = arg(args, HEADS) // kv_heads, memory + PART
+    state = part + 8 * group * size
+    for unit in range(begin, end):
+        task, kv = arg(batch, TASK_LIST) + unit // kv_heads * TASK_BYTES, unit % kv_heads
+        position, count = arg(task, TASK_POSITION), arg(task, TASK_COUNT)
+        low = first_position(position, arg(args, WINDOW)) // SPAN
+        if arg(batch, SPLIT):
+            if arg(task, TASK_SPAN) >= low:
+                out = arg(args, PARTS) + unit * arg(args, PART_ROWS) * size
+                span(task, args, kv, arg(task, TASK_SPAN) * PAGES, memory, out)
+            continue
+        for s in range(low, (position + count - 1) // SPAN + 1):
+            span(task, args, kv, s * PAGES, memory, part)
+            merge(part, state, group * count, size, s == low)
+        for t in range(count):
+            row = arg(task, TASK_ROW) + t
+            if arg(args, LAST):
+                row = get_i64(arg(batch, WANTED_INDEX) + 8 * row)
+            if row >= 0:
+                for h in range(group):
+                    v_dims = arg(args, V_DIMS)
+                    divide(state + (h * count + t) * size, v_dims, size, part + h * v_dims * 4)
+                emit(args, row, kv, part, False, lane)
+
+
+@kernel(4)
+def merge_spans(args, begin, end, lane):
+    """8 rows a unit: the parts of a row's spans, merged and emitted. A single token's answer goes
+    to each lane's own copy."""
+    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), arg(args, PART_BYTES)
+    rows, kv_heads, single = rows_of(args), arg(args, KV_HEADS), is_single(args)
+    group = arg(args, HEADS) // kv_heads
+    out = memory + group * size
+    for t in range(begin * PANEL, min(end * PANEL, rows)):
+        row = t
+        if arg(args, LAST):
+            row = get_i64(arg(batch, WANTED_INDEX) + 8 * t)
+        if row < 0:
+            continue
+        position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
+        first = get_i64(arg(batch, FIRST_TASKS) + 8 * t)
+        low = first_position(position, arg(args, WINDOW)) // SPAN
+        for kv in range(kv_heads):
+            for s in range(low, position // SPAN + 1):
+                unit = (first + s) * kv_heads + kv
+                part = arg(args, PARTS) + unit * arg(args, PART_ROWS) * size
+                merge(part, memory, group, size, s == low)
+            for h in range(group):
+                v_dims = arg(args, V_DIMS)
+                divide(memory + h * size, v_dims, size, out + h * v_dims * 4)
+            emit(args, row, kv, out, single, lane)

@@ -1,0 +1,111 @@
+"""From rows of q, k and v to what attention reads: norms of heads, RoPE, 16-bit Q, K and V pages."""
+
+import numpy as np
+
+from localllm.batch import PAGE
+from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, rows_of, BATCH
+from localllm.kernels.norm import square_sum
+from localllm.kernels.pages import store_k, store_v, to_halves
+from quant.jit import inline, kernel
+from quant.rows import PANEL
+from quant.simd import LANES, fma, get_f32, get_i32, get_i64, load_f32, put_f32, splat_f32, stack
+from quant.simd import store_f32, swap_pairs
+
+(Q, K, V, STRIDE_Q, STRIDE_K, STRIDE_V, HEADS, KV_HEADS, K_DIMS, V_DIMS, Q_GAIN, K_GAIN, EPSILON,
+ ROPE, ROPE_DIMS, ROPE_KIND, Q_OUT, Q_SCALES, Q_SCALE, LEVEL, POOL, PAGE_BYTES, HEAD_BYTES,
+ V_OFFSET) = range(OWN, OWN + 24)  # fmt: skip
+
+NO_ROPE, NEIGHBOURS, HALVES = range(3)  # which dims turn together: 2i and 2i + 1, or i and i + n/2
+
+
+@inline
+def load_head(x, dims, gain, epsilon, out):
+    """A head to `out`, zeros behind it, as it is or RMS-normed."""
+    whole = dims // LANES * LANES
+    for c in range(0, whole, LANES):
+        store_f32(out + 4 * c, load_f32(x + 4 * c))
+    for c in range(whole, (dims + 31) // 32 * 32):
+        put_f32(out + 4 * c, get_f32(x + 4 * c) if c < dims else np.float32(0))
+    if gain:
+        padded = (dims + 31) // 32 * 32
+        mean = square_sum(out, padded) / np.float32(dims)
+        factor = splat_f32(np.float32(1) / np.sqrt(mean + epsilon))
+        for c in range(0, 4 * padded, 4 * LANES):
+            store_f32(out + c, load_f32(out + c) * factor * load_f32(gain + c))
+
+
+@inline
+def rope(x, turns, dims, kind):
+    """Turn pairs of the first `dims` of a head; `turns` are cosines, then sines, of `dims` / 2."""
+    half = dims // 2
+    sines = turns + 4 * half
+    if kind == HALVES and half % LANES == 0:
+        for c in range(0, 4 * half, 4 * LANES):
+            a, b = load_f32(x + c), load_f32(x + 4 * half + c)
+            cos, sin = load_f32(turns + c), load_f32(sines + c)
+            store_f32(x + c, a * cos - b * sin)
+            store_f32(x + 4 * half + c, b * cos + a * sin)
+    else:
+        apart = half if kind == HALVES else 1
+        step = 1 if kind == HALVES else 2
+        for i in range(half):
+            p, q = x + 4 * step * i, x + 4 * (step * i + apart)
+            a, b = get_f32(p), get_f32(q)
+            cos, sin = get_f32(turns + 4 * i), get_f32(sines + 4 * i)
+            put_f32(p, a * cos - b * sin)
+            put_f32(q, b * cos + a * sin)
+
+
+@inline
+def rope_neighbours(x, turns, dims):
+    """The same for neighbours, `turns` being cosines of each dim, then sines with their signs."""
+    for c in range(0, 4 * dims, 4 * LANES):
+        v = load_f32(x + c)
+        turned = swap_pairs(v) * load_f32(turns + 4 * dims + c)
+        store_f32(x + c, fma(v, load_f32(turns + c), turned))
+
+
+@inline
+def turn(x, args, position):
+    """RoPE as this op has it."""
+    kind, dims = arg(args, ROPE_KIND), arg(args, ROPE_DIMS)
+    if kind == NEIGHBOURS and dims % LANES == 0:
+        rope_neighbours(x, arg(args, ROPE) + position * 8 * dims, dims)
+    elif kind:
+        rope(x, arg(args, ROPE) + position * 4 * dims, dims, kind)
+
+
+@inline
+def prepare_head(args, t, kv, position, page, slot):
+    """One KV head of one token: K and V to their page, its group of Q to 16 bits."""
+    dims, epsilon, head = arg(args, K_DIMS), get_f32(args + 8 * EPSILON), stack(128)
+    at = page + kv * arg(args, HEAD_BYTES)
+    load_head(arg(args, K) + t * arg(args, STRIDE_K) + kv * 4 * dims, dims, arg(args, K_GAIN), epsilon, head)
+    turn(head, args, position)
+    store_k(head, dims, arg(args, LEVEL), at, slot)
+    v_dims = arg(args, V_DIMS)
+    v = arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims
+    load_head(v, v_dims, 0, epsilon, head)
+    store_v(head, (v_dims + 15) // 16 * 16, at + arg(args, V_OFFSET), slot)
+    group = arg(args, HEADS) // arg(args, KV_HEADS)
+    for h in range(kv * group, (kv + 1) * group):
+        q = arg(args, Q) + t * arg(args, STRIDE_Q) + h * 4 * dims
+        load_head(q, dims, arg(args, Q_GAIN), epsilon, head)
+        turn(head, args, position)
+        at = t * arg(args, HEADS) + h
+        scale = to_halves(head, dims, arg(args, LEVEL), arg(args, Q_OUT) + at * 2 * dims)
+        put_f32(arg(args, Q_SCALES) + 4 * at, scale * get_f32(args + 8 * Q_SCALE))
+
+
+@kernel(4)
+def heads(args, begin, end, lane):
+    """Units are (8 tokens, KV head)."""
+    rows, batch, kv_heads = rows_of(args), arg(args, BATCH), arg(args, KV_HEADS)
+    for unit in range(begin, end):
+        kv, first = unit % kv_heads, unit // kv_heads * PANEL
+        for t in range(first, min(first + PANEL, rows)):
+            position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
+            table = get_i64(arg(batch, TABLES) + 8 * t)
+            page = np.int64(get_i32(table + position // PAGE * 4))
+            where = arg(args, POOL) + page * arg(args, PAGE_BYTES)
+            prepare_head(args, t, kv, position, where, position % PAGE)

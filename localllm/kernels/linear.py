@@ -1,0 +1,138 @@
+"""Matrix products: tiles of weights through panels of tokens, and what is done with the results.
+
+A product kernel is called by address, so one op may mix block formats: its segments are matrices
+that read the same rows. Units are (chunk of panels, tile), the tile running fastest.
+"""
+
+import numpy as np
+
+from localllm.kernels.fields import BATCH, CHUNK, OWN, WANTED_ROWS, arg, is_single, rows_of
+from localllm.kernels.fields import scratch_of
+from quant.jit import inline, kernel
+from quant.rows import PANEL, SLOT_BYTES, quantise
+from quant.simd import BYTES, LANES, fma, load_f32, sigmoid, splat_f32, store_f32
+from quant.threads import call6
+
+TILES, SEGMENTS = OWN, OWN + 1
+FIRST_SEGMENT = OWN + 2
+(S_TILES, S_PRODUCT, S_W, S_TILE_BYTES, S_BLOCKS, S_X, S_PITCH, S_PANEL, S_LANE_X, S_LANE_BYTES,
+ S_BIAS, S_Y, S_Y_STRIDE, S_ADD) = range(14)  # fmt: skip
+SEGMENT_FIELDS = 14
+GROUP = 32 // LANES  # tiles that make a block of 32 columns
+PART = 4  # panels that a gated group takes through its tiles at once
+
+SILU, GELU, RELU2, SIGMOID = range(4)
+
+
+@inline
+def multiply(segment, tile, panel, single, lane, count, out):
+    """One tile of a segment times `count` tokens from a panel on, to (count, LANES) f32."""
+    w, pitch = arg(segment, S_W) + tile * arg(segment, S_TILE_BYTES), arg(segment, S_PITCH)
+    if single:
+        x = arg(segment, S_LANE_X) + lane * arg(segment, S_LANE_BYTES)
+        pitch = 0
+    else:
+        x = arg(segment, S_X) + panel * arg(segment, S_PANEL)
+    call6(arg(segment, S_PRODUCT), w, x, arg(segment, S_BLOCKS), pitch, count, out)
+
+
+@inline
+def add_bias(segment, tile, count, out):
+    """Add a segment's bias, if it has one, to the results of a tile."""
+    if arg(segment, S_BIAS):
+        bias = load_f32(arg(segment, S_BIAS) + tile * BYTES)
+        for t in range(count):
+            store_f32(out + t * BYTES, load_f32(out + t * BYTES) + bias)
+
+
+@kernel(4)
+def linear(args, begin, end, lane):
+    """y = W x + bias as rows of f32, or y += it, for each segment."""
+    rows, single, tiles = rows_of(args), is_single(args), arg(args, TILES)
+    out = scratch_of(args, lane)
+    for unit in range(begin, end):
+        tile, chunk = unit % tiles, unit // tiles
+        segment = args + 8 * FIRST_SEGMENT
+        while tile >= arg(segment, S_TILES):
+            tile -= arg(segment, S_TILES)
+            segment += 8 * SEGMENT_FIELDS
+        first = chunk * CHUNK * PANEL
+        count = min(CHUNK * PANEL, rows - first)
+        multiply(segment, tile, chunk * CHUNK, single, lane, count, out)
+        add_bias(segment, tile, count, out)
+        y, stride = arg(segment, S_Y) + tile * BYTES, arg(segment, S_Y_STRIDE)
+        y += first * stride
+        if arg(segment, S_ADD):
+            for t in range(count):
+                store_f32(y + t * stride, load_f32(y + t * stride) + load_f32(out + t * BYTES))
+        else:
+            for t in range(count):
+                store_f32(y + t * stride, load_f32(out + t * BYTES))
+
+
+@inline
+def activate(kind, x):
+    """The activation function of that number."""
+    if kind == SILU:
+        return x * sigmoid(x)
+    if kind == GELU:  # the tanh form: 0.5 x (1 + tanh u) = x sigmoid(2 u)
+        cube = x * x * x
+        u = fma(cube, splat_f32(np.float32(0.044715)), x)
+        return x * sigmoid(u * splat_f32(np.float32(1.5957691216057308)))
+    return sigmoid(x)
+
+
+ACTIVATION = FIRST_SEGMENT + 2 * SEGMENT_FIELDS
+G_PANELS, G_BLOCKS, G_ROWS, G_STRIDE = range(ACTIVATION + 1, ACTIVATION + 5)
+
+
+@kernel(4)
+def gated(args, begin, end, lane):
+    """activation(gate x) * (up x), 32 columns a unit, to int8 panels or to rows of f32."""
+    rows, single, groups = rows_of(args), is_single(args), arg(args, TILES)
+    gate, kind = args + 8 * FIRST_SEGMENT, arg(args, ACTIVATION)
+    up, tiles = gate + 8 * SEGMENT_FIELDS, arg(gate, S_TILES)
+    out, room = scratch_of(args, lane), PART * PANEL * BYTES
+    row = out + 2 * GROUP * room
+    for unit in range(begin, end):
+        group, chunk = unit % groups, unit // groups
+        last = min((chunk + 1) * CHUNK * PANEL, rows)
+        for first in range(chunk * CHUNK * PANEL, last, PART * PANEL):
+            count = min(PART * PANEL, last - first)
+            for k in range(min(GROUP, tiles - GROUP * group)):
+                tile, panel = GROUP * group + k, first // PANEL
+                multiply(gate, tile, panel, single, lane, count, out + 2 * k * room)
+                add_bias(gate, tile, count, out + 2 * k * room)
+                multiply(up, tile, panel, single, lane, count, out + (2 * k + 1) * room)
+                add_bias(up, tile, count, out + (2 * k + 1) * room)
+            for t in range(count):
+                at = first + t
+                for k in range(min(GROUP, tiles - GROUP * group)):
+                    x = out + 2 * k * room + t * BYTES
+                    v = activate(kind, load_f32(x)) * load_f32(x + room)
+                    store_f32(row + k * BYTES, v)
+                    if arg(args, G_ROWS):
+                        y = arg(args, G_ROWS) + at * arg(args, G_STRIDE) + group * 128
+                        store_f32(y + k * BYTES, v)
+                if arg(args, G_PANELS):
+                    panel = arg(args, G_PANELS) + group * SLOT_BYTES
+                    if single:
+                        quantise(row, panel, 0, 1)
+                    else:
+                        panel = at // PANEL * arg(args, G_BLOCKS) + group
+                        panel = arg(args, G_PANELS) + panel * SLOT_BYTES * PANEL
+                        quantise(row, panel, at % PANEL, PANEL)
+
+
+P_FROM, P_TO, P_STRIDE, P_BYTES = range(OWN, OWN + 4)
+
+
+@kernel(4)
+def pick(args, begin, end, lane):
+    """Copy the rows whose logits are wanted to the front of another buffer, 8 a unit."""
+    wanted, batch = rows_of(args), arg(args, BATCH)
+    for t in range(begin * PANEL, min(end * PANEL, wanted)):
+        source = arg(args, P_FROM) + arg(arg(batch, WANTED_ROWS), t) * arg(args, P_STRIDE)
+        target = arg(args, P_TO) + t * arg(args, P_STRIDE)
+        for k in range(0, arg(args, P_BYTES), BYTES):
+            store_f32(target + k, load_f32(source + k))

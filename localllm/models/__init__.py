@@ -1,0 +1,104 @@
+"""Models: a file's architecture recorded as a program, its needs in memory, and its loading."""
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localllm.batch import PAGE
+from localllm.errors import Unsupported
+from localllm.gguf import GGUF
+from localllm.models import arch
+from localllm.program import Program, Recorder
+
+KV_TYPES = ("f16",)
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes a model needs: its weights, one page of KV, how many pages, and what steps work in."""
+
+    weights: int
+    page_bytes: int
+    pages: int
+    scratch: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.page_bytes * self.pages + self.scratch
+
+
+def supported() -> list[str]:
+    """The architectures there is a file for."""
+    return sorted(module.name for module in pkgutil.iter_modules(arch.__path__))
+
+
+def record(gguf: GGUF) -> Program:
+    """The program of a file. Raises Unsupported, naming the architecture, and BadFile."""
+    name = gguf.architecture
+    if name not in supported():
+        raise Unsupported(
+            f"{gguf.path.name} is of the architecture {name!r}, which localllm does not run.",
+            f"It runs {', '.join(supported())}.",
+        )
+    recorder = Recorder({info.name: info.shape for info in gguf.tensors.values()})
+    importlib.import_module(f"{arch.__name__}.{name}").record(recorder, gguf)
+    return recorder.program
+
+
+def estimate(
+    gguf: GGUF, context: int | None = None, kv_type: str = "f16", max_rows: int = 512
+) -> Footprint:
+    """What running a file takes, without loading it. Raises as `record` does."""
+    program = record(gguf)
+    tokens = context or gguf.get(".context_length", int)
+    widest = max(op.width for op in program.ops if op.kind != "logits")
+    vocab, width = program.ops[-1].width, program.ops[0].width
+    scratch = max_rows * (widest * 3 + width * 8) * 4 + 32 * vocab * 4
+    weights = sum(info.nbytes for info in gguf.tensors.values())
+    pages = -(-tokens // PAGE)
+    return Footprint(weights, sum(map(page_bytes, program.layers)), pages, scratch)
+
+
+def page_bytes(layer) -> int:
+    """Bytes that a page takes in one layer: 16-bit K and V with a scale for each token and head."""
+    k, v = layer.k_dims, -(-layer.v_dims // 16) * 16
+    return layer.kv_heads * PAGE * (2 * k + 4 + 2 * v + 4)
+
+
+def load(
+    gguf: GGUF,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    context: int | None = None,
+    kv_type: str = "f16",
+    max_rows: int = 512,
+    pages: int | None = None,
+    progress: Progress | None = None,
+):
+    """A model that runs, on the device of that name.
+
+    context: the most tokens of a sequence, the trained length if None · pages: of KV, enough for
+    one sequence if None · max_rows: tokens a step. Raises Unsupported and BadFile.
+    """
+    if kv_type not in KV_TYPES:
+        raise Unsupported(f"KV pages of type {kv_type!r} are not known.", "Use f16.")
+    if device not in ("auto", "cpu"):
+        raise Unsupported(f"There is no device {device!r}.", "Use cpu.")
+    from localllm.backends.cpu.model import CPUModel  # numba: only what computes pays for it
+
+    context = min(context or 1 << 30, gguf.get(".context_length", int))
+    return CPUModel(
+        gguf, record(gguf), lanes=threads or len(_cores()), context=context,
+        pages=pages or -(-context // PAGE), max_rows=max_rows, progress=progress,
+    )  # fmt: skip
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

@@ -1,0 +1,1 @@
+"""The architectures localllm runs: one file each, named as `general.architecture` names it."""
