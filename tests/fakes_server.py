@@ -225,8 +225,8 @@ class FakeLibrary:
     def names(self) -> dict[str, Known]:
         return {name: Known(name, 1000, 1700000000) for name in self.llms}
 
-    def find(self, name: str) -> str | None:
-        return name if name in self.llms else None
+    def find(self, name: str) -> Known | None:
+        return self.names().get(name)
 
     def open(self, name: str, progress: Callable[[str, int, int], None]) -> FakeLLM:
         progress("weights", 1, 2)

@@ -28,8 +28,8 @@ class Library(Protocol):
 
     def names(self) -> Mapping[str, Known]: ...
 
-    def find(self, name: str) -> str | None:
-        """The name in `names` that a request means: itself, or what an alias stands for."""
+    def find(self, name: str) -> Known | None:
+        """The model that a request means by a name, which may be an alias."""
         ...
 
     def open(self, name: str, progress: Callable[[str, int, int], None]) -> Any:
@@ -74,7 +74,11 @@ class Pool:
         """The model that a request means. Raises NotFound, or BadRequest where none is named."""
         if not name:
             name = self._default()
-        found = name if name in self.entries else await asyncio.to_thread(self.library.find, name)
+        return name if name in self.entries else (await self.find(name)).name
+
+    async def find(self, name: str) -> Known:
+        """What is known of a model. Raises NotFound."""
+        found = await asyncio.to_thread(self.library.find, name)
         if found is None:
             shown = name if len(name) <= 100 else name[:100] + "..."
             raise NotFound(f"The model '{shown}' is not here.", "GET /v1/models lists what is.")

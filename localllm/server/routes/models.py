@@ -41,9 +41,9 @@ async def listing(call: Call) -> Response:
 async def one(call: Call) -> Response:
     """One of them."""
     pool = call.site.pool
-    name = await pool.resolve(call.request.path_params["id"])
-    known = (await pool.known())[name]
-    return Response(dumps(shape(known, pool.entries.get(name))), media_type="application/json")
+    known = await pool.find(call.request.path_params["id"])
+    shown = shape(known, pool.entries.get(known.name))
+    return Response(dumps(shown), media_type="application/json")
 
 
 ROUTES = [

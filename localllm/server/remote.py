@@ -1,0 +1,240 @@
+"""A running server with the face of an LLM, for `run`: no weights, no kernels, a short wait."""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localllm import errors
+from localllm.server.note import Note, call
+
+LINE = 2**22  # bytes of one event
+WAIT = 600.0  # seconds of silence; the server sends a comment every 15
+RUN_KEYS = (
+    "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second", "ttft_ms",
+)  # fmt: skip
+KINDS: dict[int, type[errors.LocalLLMError]] = {
+    400: errors.BadRequest,
+    404: errors.NotFound,
+    429: errors.Busy,
+    501: errors.Unsupported,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The same fields as localllm.reply.Delta."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    logprobs: Any = None
+    progress: tuple[int, int] | None = None
+
+
+class RemoteLLM:
+    """One model of a server that has proven itself (see `note`). Any thread may use it."""
+
+    def __init__(self, note: Note, name: str):
+        self.note, self.name = note, name
+        self._props: dict[str, Any] = {}
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        if not self._props:
+            self._props = self._call("GET", f"/props?model={self.name}", None)
+        return int(self._props["default_generation_settings"]["n_ctx"])
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> "RemoteReply":
+        """As LLM.chat."""
+        body = {"messages": [dict(message) for message in messages]} | _body(options)
+        if tools:
+            body["tools"] = [dict(tool) for tool in tools]
+        if template_options:
+            body["chat_template_kwargs"] = dict(template_options)
+        if options.get("max_tokens") is not None:
+            body["max_tokens"] = options["max_tokens"]
+        stream = {"stream_options": {"include_usage": True}}
+        return RemoteReply(self.note, "/v1/chat/completions", self._asking(body) | stream)
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> "RemoteReply":
+        """As LLM.generate."""
+        given = prompt if isinstance(prompt, str) else [int(id) for id in prompt]
+        limit = options.get("max_tokens")
+        body = {"prompt": given, "n_predict": -1 if limit is None else limit} | _body(options)
+        return RemoteReply(self.note, "/completion", self._asking(body))
+
+    def tokenize(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
+        """As LLM.tokenize."""
+        body = {"model": self.name, "content": text, "parse_special": special, "add_special": bos}
+        return list(self._call("POST", "/tokenize", body)["tokens"])
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """As LLM.detokenize."""
+        body = {"model": self.name, "tokens": [int(id) for id in ids]}
+        return str(self._call("POST", "/detokenize", body)["content"])
+
+    def close(self) -> None:
+        """The model stays with its server."""
+
+    def __enter__(self) -> "RemoteLLM":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _asking(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body | {"model": self.name, "stream": True, "return_progress": True}
+
+    def _call(self, method: str, path: str, body: Any) -> Any:
+        return call(self.note, method, path, body, timeout=WAIT)
+
+
+def _body(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of LLM.submit that HTTP knows under the same name; `cache` has another one."""
+    body = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in ("max_tokens", "cache", "stop", "client")
+    }
+    if "logit_bias" in body:
+        body["logit_bias"] = [
+            [id, False if bias == float("-inf") else bias]
+            for id, bias in body["logit_bias"].items()
+        ]
+    if not options.get("cache", True):
+        body["cache_prompt"] = False
+    stop = options.get("stop") or ()
+    return body | ({"stop": [stop] if isinstance(stop, str) else list(stop)} if stop else {})
+
+
+class RemoteReply:
+    """As localllm.reply.Reply: iterate once for Deltas, cancel from any thread."""
+
+    def __init__(self, note: Note, path: str, body: dict[str, Any]):
+        self._connection = http.client.HTTPConnection(note.host, note.port, timeout=WAIT)
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {note.token()}"}
+        try:
+            self._connection.request("POST", path, json.dumps(body), headers)
+            self._response = self._connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise errors.Unavailable(f"No server answers at {note.url}.", str(error)) from None
+        if self._response.status != 200:
+            raise self._refusal()
+        self._cancelled = threading.Event()
+        self._usage: dict[str, int] = {}
+        self._timings: dict[str, float] = {}
+        self._reason, self._stop = "cancelled", None
+        self._texts: list[str] = []
+        self._deltas = self._read()
+
+    def __iter__(self) -> Iterator[Delta]:
+        return self
+
+    def __next__(self) -> Delta:
+        delta = next(self._deltas)
+        self._texts.append(delta.text)
+        return delta
+
+    def cancel(self) -> None:
+        """Close the connection: the server notices."""
+        self._cancelled.set()
+        sock = self._connection.sock
+        if sock is not None:
+            try:
+                sock.shutdown(2)
+            except OSError:
+                pass  # it is closed already
+
+    @property
+    def text(self) -> str:
+        self._finish()
+        return "".join(self._texts)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        self._finish()
+        return dict(self._usage)
+
+    @property
+    def timings(self) -> dict[str, float]:
+        self._finish()
+        return dict(self._timings)
+
+    @property
+    def finish_reason(self) -> str:
+        self._finish()
+        return self._reason
+
+    @property
+    def stop(self) -> str | None:
+        self._finish()
+        return self._stop
+
+    def _finish(self) -> None:
+        for _ in self:
+            pass
+
+    def _read(self) -> Iterator[Delta]:
+        try:
+            for event in self._events():
+                yield from self._delta(event)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not self._cancelled.is_set():
+                raise errors.Unavailable("The server broke off the answer.", str(error)) from None
+        finally:
+            self._connection.close()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        while line := self._response.readline(LINE):
+            if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
+                yield json.loads(line[6:])
+
+    def _delta(self, event: dict[str, Any]) -> Iterator[Delta]:
+        """One event of either route."""
+        if "error" in event:
+            raise errors.Unavailable(str(event["error"].get("message", "The server failed.")))
+        self._note_end(event)
+        if progress := event.get("prompt_progress"):
+            yield Delta(progress=(progress["processed"], progress["total"]))
+        if "content" in event:
+            if event["content"] or event.get("tokens"):
+                yield Delta(event["content"], tuple(event.get("tokens", ())))
+            return
+        for choice in event.get("choices", ()):
+            self._reason = choice["finish_reason"] or self._reason
+            if text := choice["delta"].get("content"):
+                yield Delta(text)
+
+    def _note_end(self, event: dict[str, Any]) -> None:
+        if "timings" in event:
+            timings = event["timings"]
+            self._timings = {key: timings[key] for key in RUN_KEYS if key in timings}
+            self._usage = {
+                "prompt_tokens": timings["prompt_n"] + timings["cache_n"],
+                "cached_tokens": timings["cache_n"],
+                "completion_tokens": timings["predicted_n"],
+            }
+        if event.get("stop") is True:
+            self._stop = event["stopping_word"] or None
+            words = {"limit": "length", "none": "cancelled"}
+            self._reason = words.get(event["stop_type"], "stop")
+
+    def _refusal(self) -> errors.LocalLLMError:
+        try:
+            message = json.loads(self._response.read(LINE))["error"]["message"]
+        except (OSError, ValueError, KeyError, TypeError):
+            message = f"The server answered {self._response.status}."
+        finally:
+            self._connection.close()
+        return KINDS.get(self._response.status, errors.Unavailable)(message)
