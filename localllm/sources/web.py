@@ -4,10 +4,12 @@ import base64
 import http.client
 import ipaddress
 import netrc
+import os
 import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -68,7 +70,7 @@ class Web:
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
         proxies = {"http": self.proxy, "https": self.proxy} if self.proxy else None
-        context = self._context(trusted=(urlsplit(url).hostname or "") in self.trusted)
+        context = _context(self.cert, (urlsplit(url).hostname or "") in self.trusted)
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(proxies),
@@ -82,15 +84,17 @@ class Web:
             opener.add_handler(handler)
         return opener
 
-    def _context(self, trusted: bool) -> ssl.SSLContext:
-        """The system's certificates and certifi's, or only those the user names."""
-        if self.cert:
-            return ssl.create_default_context(cafile=self.cert)
-        context = ssl.create_default_context()
-        context.load_verify_locations(certifi.where())
-        if trusted:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return context
+
+@lru_cache(maxsize=8)
+def _context(cert: str | None, trusted: bool) -> ssl.SSLContext:
+    """The system's certificates and certifi's, or only those the user names; slow to read."""
+    if cert:
+        return ssl.create_default_context(cafile=cert)
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    if trusted:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 class NoSuchRange(Unavailable):
@@ -188,7 +192,7 @@ def _inside(host: str) -> bool:
 
 def _netrc(host: str) -> tuple[str | None, str | None]:
     try:
-        found = netrc.netrc().authenticators(host)
+        found = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
     except (OSError, netrc.NetrcParseError, ValueError):
         return None, None
     return (found[0], found[2]) if found and found[0] else (None, None)
