@@ -76,9 +76,9 @@ class Finder:
         """Every place where any of the texts begins, overlapping ones too."""
         places, at = [], 0
         while self._start is not None and (match := self._start.search(text, at)) is not None:
-            at = match.start() + 1
-            if any(text[match.start() :][:n] in self._ids for n in self._lengths[match.group()]):
-                places.append(match.start())
+            start, at = match.start(), match.start() + 1
+            if any(text[start : start + n] in self._ids for n in self._lengths[match.group()]):
+                places.append(start)
         return places
 
 
