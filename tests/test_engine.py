@@ -210,15 +210,15 @@ def test_a_failing_pick_ends_only_its_own_request():
     assert run.ids == answer(Request(ids(2, 40), GREEDY, max_tokens=5))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_every_answer_is_the_one_it_gets_alone(seed):
     """Random arrivals, cancels and a pool so small that it evicts and preempts."""
     rng = random.Random(seed)
     engine = Engine(FakeModel(pages=24, rows=32, wanted=8, sequences=6), budget=rng.choice([5, 32]))
     stems = [ids(100 + n, rng.randrange(1, 120)) for n in range(3)]
     runs: list[Run] = []
-    while len(runs) < 60 or engine.busy:
-        if len(runs) < 60 and rng.random() < 0.3:
+    while len(runs) < 40 or engine.busy:
+        if len(runs) < 40 and rng.random() < 0.3:
             prompt = rng.choice(stems)[: rng.randrange(1, 120)] + ids(rng.randrange(5), 9)
             sampling = Sampling(
                 seed=rng.randrange(9), repeat_penalty=1.3, mirostat=rng.choice([0, 2])

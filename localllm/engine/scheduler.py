@@ -1,6 +1,7 @@
 """Who runs next: admission by free pages, prompts in chunks beside answers, preemption."""
 
 from bisect import insort
+from collections.abc import Iterator
 
 from localllm.batch import PAGE
 from localllm.cache.pages import Pages
@@ -92,29 +93,32 @@ class Scheduler:
         return work
 
     def _prompts(self, answers: list[Work], room: int) -> list[Work]:
-        """The oldest gets half the room, so that none starves; then the client with the least,
-        and the prompt with the least left, so that a short one does not wait for a long one."""
-        pending = [s for s in self.running if s.left and not s.answering and s.ready()]
-        shortest = sorted(pending[1:], key=lambda s: (self.queue.rank(s)[0], s.left, s.serial))
-        rows, logits = min(room, self._rows - len(answers)), self._logits - len(answers)
+        pending = self._pending()
+        rows = max(0, min(room, self._rows - len(answers)))
+        logits = max(0, self._logits - len(answers))
         work: list[Work] = []
-        leaders: set[object] = set()
-        for sequence in [*pending[:1], *shortest]:
-            if sequence not in self.running or rows <= 0:
-                continue
+        for sequence, tokens in _shares(pending, rows, logits):
+            if sequence in self.running:
+                tokens = self._grow(sequence, tokens, by_force=not answers and not work)
+                if tokens:
+                    work.append(Work.of(sequence, tokens))
+        return work
+
+    def _pending(self) -> list[Sequence]:
+        """Those with more than an answer's next token to compute: the oldest, then first the
+        client that has had least and the shortest, so that a short one waits for no long one.
+
+        Of several that come to the same page only one computes it; the others find it in the
+        tree in a later step.
+        """
+        pending = [s for s in self.running if s.left and not s.answering and s.ready()]
+        pending[1:] = sorted(pending[1:], key=lambda s: (self.queue.rank(s)[0], s.left, s.serial))
+        pages: dict[object, Sequence] = {}
+        for sequence in pending:
             self._catch_up(sequence)
             _count_hit(sequence)
-            page = self._next_page(sequence) if len(pending) > 1 else None
-            if page in leaders:
-                continue  # another computes that page now; it will be in the tree
-            share = -(-rows // 2) if sequence is pending[0] and len(pending) > 1 else rows
-            tokens = min(share, sequence.left, _within(sequence, logits))
-            tokens = self._grow(sequence, tokens, by_force=not answers and not work)
-            if tokens:
-                work.append(Work.of(sequence, tokens))
-                rows, logits = rows - tokens, logits - len(work[-1].wanted)
-                leaders.add(page)
-        return work
+            pages.setdefault(self._next_page(sequence), sequence)
+        return list(pages.values())
 
     def _next_page(self, sequence: Sequence) -> tuple[str, bytes] | int:
         """Names the page that a sequence computes next by all that its content depends on."""
@@ -182,8 +186,21 @@ def _missing(sequence: Sequence) -> int:
     return max(0, pages_for(sequence.length) - len(sequence.pages))
 
 
+def _shares(pending: list[Sequence], rows: int, logits: int) -> Iterator[tuple[Sequence, int]]:
+    """How many tokens each computes: half of the rows are the first's, so that it never starves,
+    and what the others leave of theirs."""
+    shares, most = [], rows // 2
+    for sequence in pending[1:]:
+        tokens = min(most, _within(sequence, max(0, logits - 1)))
+        shares.append((sequence, tokens))
+        most, rows, logits = most - tokens, rows - tokens, logits - len(sequence.wanted(tokens))
+    for sequence in pending[:1]:
+        yield sequence, min(rows, _within(sequence, logits))
+    yield from shares
+
+
 def _within(sequence: Sequence, logits: int) -> int:
     """The most tokens a sequence may compute so that it wants no more than `logits` rows."""
     if sequence.unreported:
-        return max(0, sequence.reported - sequence.done) + logits
+        return min(sequence.left, max(0, sequence.reported - sequence.done) + logits)
     return sequence.left if logits else sequence.left - 1
