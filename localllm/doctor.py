@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 
 from localllm import __version__, cgroup, machine, paths
+from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
 from localllm.units import size
 from quant.target import TARGET
@@ -24,7 +25,7 @@ ROOM = 1 << 30  # bytes of disk under which a pull is likely to fail
 
 def examine() -> dict[str, Any]:
     """Everything as plain data: sizes in bytes, rates a second."""
-    threads = machine.threads()
+    threads, kernels = machine.threads(), keep()
     busy = psutil.cpu_percent(interval=0.2) / 100
     rates = {name: product_rate(name, threads.count) for name in FORMATS}
     report = {
@@ -47,8 +48,8 @@ def examine() -> dict[str, Any]:
         "bandwidth": Memory(threads.count).bandwidth(),
         "multiply_adds": rates,
         "torch": importlib.util.find_spec("torch") is not None,
-        "kernels": str(paths.cache()),
-        "kernels_size": folder_size(paths.cache()),
+        "kernels": str(kernels),
+        "kernels_size": folder_size(kernels),
         "models": str(paths.models()),
         "disk_free": disk_free(paths.models()),
     }

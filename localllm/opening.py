@@ -10,6 +10,7 @@ from localllm.batch import Model
 from localllm.errors import BadRequest, LocalLLMError
 from localllm.fit import Fit, demand, fit
 from localllm.gguf import GGUF
+from localllm.machinecode import keep
 from localllm.sampling import Sampling
 from localllm.text.template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
@@ -79,6 +80,7 @@ def load(
     for what, value in (("context", context), ("threads", threads), ("chunk", prefill_chunk)):
         if value is not None and value < 1:
             raise BadRequest(f"The {what} is {value}; it must be at least 1.")
+    keep()
     return models.load(
         gguf,
         device=device,

@@ -11,6 +11,7 @@ from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours
 from localllm.bench.peer import Peers
 from localllm.gguf import GGUF
+from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
 from quant.formats import supported
 
@@ -32,6 +33,7 @@ def bench(
     """Rows of all cases, as they are done."""
     longest = max(case.length for case in cases)
     batch = max(case.batch for case in cases)
+    keep()
     with GGUF.open(path) as gguf:
         model = models.load(
             gguf,

@@ -46,9 +46,9 @@ def start(
         typer.echo(f"localllm {__version__}")
     elif context.invoked_subcommand is None:
         if sys.stdin.isatty() and sys.stdout.isatty():
-            from localllm.tui.app import main
+            from localllm.tui.app import run
 
-            main()
+            run()
         else:
             typer.echo(context.get_help())
 

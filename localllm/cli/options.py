@@ -24,7 +24,7 @@ Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Threads; default: physical cores.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or torch-cpu.")]
-KVType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache: f16 or q8_0.")]
+KVType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -118,16 +118,12 @@ def read_prompt(words: list[str] | None) -> str | None:
 
 
 def chat(
-    model: ModelOrDefault = DEFAULT,
-    context: Context = None,
-    threads: Threads = None,
-    device: Device = "auto",
-    kv_type: KVType = "f16",
+    model: Annotated[str | None, typer.Argument(help="A model; else the last one.")] = None,
 ) -> None:
     """Chat full screen: conversations, branches, settings."""
-    from localllm.tui.app import main
+    from localllm.tui.app import run as run_app
 
-    main(model, context=context, threads=threads, device=device, kv_type=kv_type)
+    run_app(model)
 
 
 COMMANDS = {"run": run, "chat": chat}

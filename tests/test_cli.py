@@ -1,0 +1,280 @@
+"""The command line: what it prints, what it returns, and how it stops."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+from fakes import END, START, fake_llm
+from typer.testing import CliRunner
+
+from localllm.cli import app as cli
+from localllm.cli.printing import stats_line, write_table, write_text
+from localllm.cli.waiting import Waiting
+from localllm.llm import LLM
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def call(home, monkeypatch):
+    """call("run", "m", ..., stdin="") -> the result; LLM.open gives call.llm."""
+
+    def invoke(*words, stdin=""):
+        monkeypatch.setattr(LLM, "open", lambda name, **options: invoke.llm)
+        return CliRunner().invoke(cli.build(), list(words), input=stdin)
+
+    invoke.llm = fake_llm("An answer.")
+    return invoke
+
+
+def request(call):
+    return call.llm.worker.requests[-1]
+
+
+def test_help_of_every_command(call):
+    names = [command.name for command in cli.build().registered_commands]
+    assert {"run", "chat", "serve", "pull", "list", "show", "rm", "cp", "ps", "stop", "import",
+            "verify", "fit", "bench", "perplexity", "tokenize", "doctor"} <= set(names)  # fmt: skip
+    for name in names:
+        result = call(name, "--help")
+        assert result.exit_code == 0 and name in result.output
+
+
+def test_without_a_command_and_a_terminal_there_is_help(call):
+    result = call()
+    assert result.exit_code == 0 and "run" in result.output and "Usage" in result.output
+
+
+def test_run_prints_the_answer_and_nothing_else(call):
+    result = call("run", "m", "hi")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "An answer.\n", "")
+    assert request(call).ids == [START, *b"user ", *b"hi", END, START]
+
+
+def test_stdin_is_added_to_the_prompt(call):
+    call("run", "m", "sum", "up", stdin="the text\n")
+    assert b"sum up\n\nthe text" in bytes(i for i in request(call).ids if i < 256)
+    call("run", "m", stdin="only this")
+    assert b"only this" in bytes(i for i in request(call).ids if i < 256)
+    result = call("run", "m")
+    assert result.exit_code == 1 and "no prompt" in result.stderr
+
+
+def test_run_as_json(call):
+    result = call("run", "m", "hi", "--json", "-n", "3")
+    answer = json.loads(result.stdout)
+    assert answer["text"] == "An " and answer["finish_reason"] == "length"
+    assert set(answer) == {"text", "usage", "timings", "finish_reason"}
+    assert set(answer["usage"]) == {"prompt_tokens", "cached_tokens", "completion_tokens"}
+    assert set(answer["timings"]) == {
+        "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second",
+        "ttft_ms",
+    }  # fmt: skip
+
+
+def test_every_sampling_knob_is_an_option(call):
+    words = "--temperature 0 --top-k 5 --seed 7 --ignore-eos --samplers top_k;temperature"
+    call("run", "m", "hi", *words.split(), "--logit-bias", "3=-inf", "--logit-bias", "4=1.5")
+    sampling = request(call).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.seed) == (0, 5, 7)
+    assert sampling.ignore_eos and sampling.logit_bias == {3: float("-inf"), 4: 1.5}
+    assert sampling.samplers == ("top_k", "temperature")
+    assert sampling.top_p == call.llm.defaults.top_p
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--top-p", "2"], 1),
+        (["--logit-bias", "x"], 1),
+        (["--temperature", "warm"], 2),
+        (["--no-such-option"], 2),
+        (["-n", "0"], 2),
+    ],
+)
+def test_wrong_values_are_explained(call, words, code):
+    result = call("run", "m", "hi", *words)
+    assert result.exit_code == code and result.stderr and "Traceback" not in result.output
+
+
+def test_the_system_prompt_is_the_users(call):
+    call("run", "m", "hi", "-s", "be brief")
+    assert b"system be brief" in bytes(i for i in request(call).ids if i < 256)
+    call.llm.system = "a preset"
+    call("run", "m", "hi")
+    assert b"system a preset" in bytes(i for i in request(call).ids if i < 256)
+
+
+def test_a_base_model_goes_on_and_says_so(call):
+    call.llm = fake_llm(" on and on", template=False)
+    result = call("run", "m", "It goes")
+    assert result.stdout == " on and on\n" and "base model" in result.stderr
+    assert request(call).ids == list(b"It goes")
+    result = call("run", "m", "--raw", "It goes")
+    assert "base model" not in result.stderr
+
+
+def test_stats_go_to_stderr(call):
+    result = call("run", "m", "hi", "--stats")
+    assert result.stdout == "An answer.\n"
+    assert "answer 10 tokens 9.0 t/s" in result.stderr and "prompt 10 tokens" in result.stderr
+
+
+def test_errors_are_a_line_and_a_hint(call):
+    result = call("show", "no-such-model")
+    assert result.exit_code == 1 and not result.stdout
+    assert result.stderr.startswith("localllm: There is no model 'no-such-model'")
+
+
+def test_tokenize(call):
+    assert json.loads(call("tokenize", "m", "a<end>", "--ids").stdout) == [97, END]
+    assert json.loads(call("tokenize", "m", "<end>", "--ids", "--plain").stdout) == list(b"<end>")
+    assert json.loads(call("tokenize", "m", "--ids", stdin="hi").stdout) == [104, 105]
+    table = call("tokenize", "m", "a<end>").stdout
+    assert "'a'" in table and "<end>" in table
+
+
+def test_perplexity_follows_the_protocol(call, tmp_path):
+    file = tmp_path / "text"
+    file.write_text("abcdefgh" * 4)  # the model expects the next letter, very surely
+    result = json.loads(call("perplexity", "m", str(file), "--ctx", "8", "--json").stdout)
+    assert result["tokens"] == 3 * 4 and result["chunks"] == 4
+    assert result["perplexity"] == pytest.approx(1, abs=1e-4)
+    short = call("perplexity", "m", str(file), "--ctx", "64")
+    assert short.exit_code == 1 and "32 tokens" in short.stderr
+
+
+def test_models_on_disk(call, tmp_path):
+    path = tiny.write(tmp_path / "small.gguf")
+    assert json.loads(call("list", "--json").stdout) == []
+    assert call("pull", "small", "--from", str(path)).exit_code == 0
+    [model] = json.loads(call("list", "--json").stdout)
+    assert model["name"] == "small" and model["size"] == path.stat().st_size
+    assert "smollm2" in call("list", "--all").stdout
+    shown = json.loads(call("show", "small", "--json").stdout)
+    assert {"name", "path", "architecture", "parameters", "context_length", "size"} <= set(shown)
+    assert shown["architecture"] == "llama" and shown["context_length"] == 256
+    assert call("cp", "small", "other").exit_code == 0
+    assert json.loads(call("show", "other", "--json").stdout)["path"] == shown["path"]
+    assert "is whole" in call("verify", "small").stderr
+    Path(shown["path"]).write_bytes(b"damaged")
+    assert call("verify").exit_code == 1
+    assert call("rm", "other", "small").exit_code == 0
+    assert json.loads(call("list", "--json").stdout) == []
+
+
+def test_fit_says_the_numbers(call, tmp_path):
+    path = str(tiny.write(tmp_path / "small.gguf"))
+    result = call("fit", path, "--json")
+    plan = json.loads(result.stdout)
+    assert result.exit_code == 0 and plan["fits"] and plan["context"] == 256
+    assert plan["needs"] == plan["weights"] + plan["pages"] + plan["scratch"]
+
+
+def test_answers_give_a_terminal_no_orders(capsys):
+    class Terminal:
+        text = ""
+
+        def isatty(self):
+            return True
+
+        def write(self, text):
+            self.text += text
+
+        def flush(self):
+            pass
+
+    terminal = Terminal()
+    write_text("a\x1b[2Jb\tc\nd\x07\x9b", terminal)
+    assert terminal.text == "a[2Jb\tc\nd"
+    write_text("\x1b[2J")
+    assert capsys.readouterr().out == "\x1b[2J"  # a file gets what the model said
+
+
+def test_numbers_stand_to_the_right(capsys):
+    write_table(("name", "size"), [("a", 5), ("long", 12.5), ("none", None)])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME   SIZE",
+        "a         5",
+        "long  12.50",
+        "none      -",
+    ]
+
+
+def test_waiting_names_a_stage_once_where_there_is_no_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("localllm.cli.waiting.PATIENCE", 0)
+    with Waiting() as waiting:
+        for done in range(4):
+            waiting("compiling", done, 3)
+    assert capsys.readouterr().err == "compiling ...\n"
+
+
+def test_stats_line():
+    usage = {"prompt_tokens": 1, "cached_tokens": 2, "completion_tokens": 3}
+    rates = {"prompt_per_second": 4, "predicted_per_second": 5, "ttft_ms": 60, "load_ms": 700}
+    line = stats_line(usage, rates)
+    assert "(2 cached)" in line and "after 0.06 s" in line and "in 0.70 s" in line
+
+
+# ---- whole processes -----------------------------------------------------------------------------
+
+SLOW = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import fakes
+from localllm.llm import LLM
+from localllm.cli.app import build
+class Slow(fakes.Ticket):
+    def __iter__(self):
+        for event in super().__iter__():
+            yield event
+            time.sleep({pause})
+fakes.Ticket = Slow
+LLM.open = lambda name, **options: fakes.fake_llm("word " * 400)
+sys.argv = ["localllm", "run", "m", "hi"]
+build()()
+"""
+
+
+def slow(pause: float, **options) -> subprocess.Popen:
+    code = textwrap.dedent(SLOW).format(tests=str(TESTS), pause=pause)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], text=True, **pipes, **options)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_ctrl_c_stops_the_answer_and_keeps_what_came():
+    process = slow(0.02)
+    assert process.stdout.read(5) == "word "
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and out.endswith("\n") and len(out) < 1900
+    assert err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_ctrl_c_twice_leaves():
+    process = slow(5)
+    assert process.stdout.read(1) == "w"
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130 and time.monotonic() - since < 4
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes a pipe")
+def test_a_broken_pipe_is_quiet():
+    process = slow(0.001)
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=20) != 0
