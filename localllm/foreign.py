@@ -6,12 +6,12 @@ They are used where they are and never written to; adopting one only notes its p
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localllm import names, store
+from localllm import entries, names, store
 from localllm.errors import BadFile, LocalLLMError, NotFound
 from localllm.gguf import GGUF, shards
 from localllm.lock import held
@@ -105,7 +105,7 @@ def _in(folder: Path) -> Iterator[Found]:
 
 def _plain(folder: Path) -> Iterator[Found]:
     for path in _firsts(folder):
-        yield Found(path.stem, path, "folder")
+        yield Found(_stem(path), path, "folder")
 
 
 def _ollama_places() -> list[Path]:
@@ -149,7 +149,7 @@ def _lm_studio_places() -> list[Path]:
 def _lm_studio(place: Path) -> Iterator[Found]:
     """<publisher>/<repository>/<file>.gguf"""
     for path in _firsts(place):
-        yield Found(path.stem, path, "lm-studio")
+        yield Found(_stem(path), path, "lm-studio")
 
 
 def _hub(place: Path) -> Iterator[Found]:
@@ -173,12 +173,18 @@ def _firsts(folder: Path) -> Iterator[Path]:
             continue
 
 
-def _distinct(models: Any) -> list[Found]:
-    """Valid names, each once; a second model of a name gets its origin behind it."""
+def _stem(path: Path) -> str:
+    """The file's name without its ending and shard number."""
+    return re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
+
+
+def _distinct(models: Iterable[Found]) -> list[Found]:
+    """Valid names, each once; one that is taken, or the catalogue's, gets its origin behind it."""
     taken: dict[str, Found] = {}
+    known = entries.read()
     for model in models:
         name = re.sub(r"[^A-Za-z0-9._/:-]+", "-", model.name).strip("-._/:")
-        if name in taken:
+        if name in taken or name in known:
             name = f"{name}-{model.origin}"
         if name in taken or not names.is_name(name) or len(taken) >= MAX_FOUND:
             continue

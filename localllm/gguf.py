@@ -109,7 +109,8 @@ class GGUF:
         try:
             for each in paths:
                 maps.append(_map(each))
-                headers.append(_named(each, gguf_header.parse, memoryview(maps[-1])))
+                with memoryview(maps[-1]) as view:  # let go of it also where it is refused
+                    headers.append(_named(each, gguf_header.parse, view))
             _named(paths[0], _check_split, headers)
             return _named(paths[0], cls, paths, maps, headers)
         except BaseException:

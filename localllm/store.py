@@ -154,7 +154,8 @@ def prune() -> list[tuple[str, int]]:
     gone = []
     for folder in _leftovers():
         try:
-            with held(paths.models() / PARTIAL / f"{folder.name}.lock", wait=0):
+            owner = folder.name.partition(".gone-")[0]
+            with held(paths.models() / PARTIAL / f"{owner}.lock", wait=0):
                 size = size_of(folder)
                 _discard(folder)
                 gone.append((folder.name, size))
