@@ -20,6 +20,7 @@ from localllm.server.pool import Library, Pool
 from localllm.server.settings import Settings
 from localllm.server.site import Site
 
+BACKLOG = 1024
 SWEEP = 5.0  # seconds between looks for idle models
 
 
@@ -127,6 +128,7 @@ def _listen(settings: Settings) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((settings.host.strip("[]"), settings.port))
+        sock.listen(BACKLOG)  # whoever comes before uvicorn runs waits
     except OSError as error:
         sock.close()
         reason = error.strerror or str(error)

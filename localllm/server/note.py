@@ -19,11 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localllm import paths
-from localllm.errors import Unavailable
+from localllm import errors, paths
+from localllm.errors import LocalLLMError, PromptTooLong, Unavailable
 
 TIMEOUT = 3.0  # seconds for a server to prove itself
 LARGEST = 4096  # bytes of a note
+KINDS: dict[int, type[LocalLLMError]] = {
+    400: errors.BadRequest,
+    404: errors.NotFound,
+    429: errors.Busy,
+    501: errors.Unsupported,
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def proven(note: Note) -> bool:
         answer = call(
             note, "POST", "/control/prove", {"nonce": nonce}, timeout=TIMEOUT, token=False
         )
-    except Unavailable:
+    except LocalLLMError:
         return False
     proof = answer.get("proof") if isinstance(answer, dict) else None
     return isinstance(proof, str) and hmac.compare_digest(
@@ -134,7 +140,7 @@ def call(
     note: Note, method: str, path: str, body: Any = None, *, timeout: float = 10.0,
     token: bool = True,
 ) -> Any:  # fmt: skip
-    """One JSON answer from a server. Raises Unavailable for anything else."""
+    """One JSON answer from a server. Raises what the server says is wrong, or Unavailable."""
     connection = http.client.HTTPConnection(note.host, note.port, timeout=timeout)
     headers = {"Content-Type": "application/json"}
     if token:
@@ -145,9 +151,21 @@ def call(
         response = connection.getresponse()
         raw = response.read(2**20)
         if response.status != 200:
-            raise Unavailable(f"The server at {note.url} answered {response.status}.")
+            raise refusal(response.status, raw)
         return json.loads(raw)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(f"No server answers at {note.url}.", str(error)) from None
     finally:
         connection.close()
+
+
+def refusal(status: int, body: bytes) -> LocalLLMError:
+    """The error that a server answered, as the one it was over there."""
+    try:
+        error = json.loads(body)["error"]
+        message = str(error["message"])
+        if "n_prompt_tokens" in error:
+            return PromptTooLong(int(error["n_prompt_tokens"]), int(error["n_ctx"]))
+    except (ValueError, KeyError, TypeError):
+        message = f"The server answered {status}."
+    return KINDS.get(status, Unavailable)(message)

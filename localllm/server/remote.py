@@ -4,33 +4,17 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from localllm import errors
-from localllm.server.note import Note, call
+from localllm.reply import Delta
+from localllm.server.note import Note, call, refusal
 
 LINE = 2**22  # bytes of one event
 WAIT = 600.0  # seconds of silence; the server sends a comment every 15
 RUN_KEYS = (
     "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second", "ttft_ms",
 )  # fmt: skip
-KINDS: dict[int, type[errors.LocalLLMError]] = {
-    400: errors.BadRequest,
-    404: errors.NotFound,
-    429: errors.Busy,
-    501: errors.Unsupported,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """The same fields as localllm.reply.Delta."""
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
-    logprobs: Any = None
-    progress: tuple[int, int] | None = None
 
 
 class RemoteLLM:
@@ -232,9 +216,6 @@ class RemoteReply:
 
     def _refusal(self) -> errors.LocalLLMError:
         try:
-            message = json.loads(self._response.read(LINE))["error"]["message"]
-        except (OSError, ValueError, KeyError, TypeError):
-            message = f"The server answered {self._response.status}."
+            return refusal(self._response.status, self._response.read(LINE))
         finally:
             self._connection.close()
-        return KINDS.get(self._response.status, errors.Unavailable)(message)
