@@ -33,9 +33,6 @@ def ask(url, prompt="hi", **body):
 )
 def test_the_four_kinds_of_prompt(url, prompt, tokens):
     answer = ask(url, prompt)
-    if prompt == [1.0]:
-        assert answer.status_code == 400  # an id is written without a point
-        return
     said = answer.json()
     assert said["object"] == "text_completion"
     assert [choice["text"] for choice in said["choices"]] == [f"{n} tokens" for n in tokens]

@@ -132,8 +132,8 @@ def _text(text: str, llm: Any) -> list[int]:
 def _checked(ids: list[Any], llm: Any, field: str) -> list[int]:
     most = llm.tokenizer.vocab_size
     for id in ids:
-        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < most:
+        if isinstance(id, bool) or not isinstance(id, int | float) or not 0 <= id < most:
             raise WrongField(field, f"Tokens are whole numbers below {most}.")
     if not ids:
         raise BadRequest("The prompt is empty.", "Give the model at least one token.")
-    return ids
+    return [int(id) for id in ids]  # JSON writes 40 as 40.0 at times, and the schema allows it

@@ -13,7 +13,7 @@ from localllm.errors import BadRequest, Unavailable
 from localllm.request import Mask
 from localllm.server.dialect import Tools
 
-BYTES = 256 * 1024  # of a schema or grammar
+BYTES = 64 * 1024  # of a schema or grammar: 2,000 properties take a second to prepare
 LIMITS = {"max_grammar_size": 200_000, "initial_lexer_fuel": 1_000_000, "max_lexer_states": 50_000}
 OPTIONS = {"whitespace_flexible": False, "lenient": False}  # no endless spaces, nothing skipped
 
@@ -113,19 +113,23 @@ def _grammar(wanted: str, form: dict[str, Any], body: dict[str, Any], tools: Too
     library = _library()
     try:
         if wanted == "grammar":
-            lark = library.gbnf_to_lark(body["grammar"])
+            lark = importlib.import_module("llguidance.gbnf_to_lark").gbnf_to_lark(body["grammar"])
             return library.LLMatcher.grammar_from_lark(lark)
         schema = body.get("json_schema") if wanted == "json_schema" else _schema(form)
         if wanted == "tool_choice":
-            return library.LLMatcher.grammar_from_lark(call_grammar(tools))
-        text = json.dumps(schema)
-        if len(text) > BYTES:
-            raise BadRequest(f"A schema may have {BYTES} bytes.")
+            return library.LLMatcher.grammar_from_lark(_bounded(call_grammar(tools)))
+        text = _bounded(json.dumps(schema))
         return library.LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS)
     except BadRequest:
         raise
     except Exception as error:
         raise BadRequest(f"The {wanted} cannot be used: {_first_line(error)}") from None
+
+
+def _bounded(text: str) -> str:
+    if len(text) > BYTES:
+        raise BadRequest(f"A schema may have {BYTES} bytes, and this one has {len(text)}.")
+    return text
 
 
 def _schema(form: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ BODY = Body(
         Field("reasoning_effort", {"type": "string", "maxLength": 32},
               "Handed to the template as a variable; `none` also sets `enable_thinking` to false."),
         Field("modalities", {"type": "array", "items": {"enum": ["text"]}, "maxItems": 4},
-              "Only text."),
+              "Only text comes out."),
         fields.ignored("prediction", fields.OBJECT, "It changes speed only."),
         fields.ignored("verbosity", fields.TEXT, "No template has a place for it."),
         *fields.IGNORED,

@@ -68,7 +68,7 @@ def _json(value: Any) -> Response:
 
 ROUTES = [
     Endpoint("POST", "/control/prove", prove, "Prove to know the note's secret.", PROVE, open=True,
-             hidden=True),
+             hidden=True, example={"nonce": "0" * 32}),
     Endpoint("POST", "/control/stop", stop, "Drain and end.", Body(()), open=True, hidden=True),
     Endpoint("GET", "/control/status", status, "Models and requests.", open=True, hidden=True),
 ]  # fmt: skip

@@ -46,7 +46,7 @@ def _mixed(body: dict[str, Any], llm: Any) -> list[int]:
     prompt = body["prompt"]
     if isinstance(prompt, str) or not any(isinstance(item, str) for item in prompt):
         return ask.prompts(prompt, llm)[0]
-    parts = [[item] if isinstance(item, int) else llm.tokenize(item) for item in prompt]
+    parts = [llm.tokenize(item) if isinstance(item, str) else [item] for item in prompt]
     return ask.prompts([id for ids in parts for id in ids], llm)[0]
 
 

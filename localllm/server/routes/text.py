@@ -16,13 +16,13 @@ from localllm.server.stream import dumps
 TOKENIZE = Body(
     (
         fields.MODEL,
-        Field("content", fields.TEXT, "The text.", required=True),
+        Field("content", fields.TEXT, "The text to split up.", required=True),
         Field("add_special", fields.FLAG, "Put BOS in front, where the model has it so."),
         Field("parse_special", fields.FLAG, "May the text become special tokens? Default true."),
         Field("with_pieces", fields.FLAG, "Give each token's text beside its id."),
     )
 )
-DETOKENIZE = Body((fields.MODEL, Field("tokens", fields.TOKENS, "Token ids.", required=True)))
+DETOKENIZE = Body((fields.MODEL, Field("tokens", fields.TOKENS, "The ids to join.", required=True)))
 TEMPLATE = Body(
     (
         fields.MODEL,
