@@ -121,6 +121,17 @@ def test_the_youngest_is_preempted_and_goes_on_from_the_tree():
     assert young.sequence.usage.cached_tokens == 0  # its own work is no hit
 
 
+def test_who_was_preempted_comes_back_before_later_arrivals():
+    engine = engine_with(pages=10, rows=64)
+    old, young = Run(engine, request(1, 40, 60)), Run(engine, request(2, 40, 60))
+    engine.step()
+    late = Run(engine, request(3, 40, 1))
+    while not engine.scheduler.preemptions:
+        engine.step()
+    assert list(engine.scheduler.queue) == [young.sequence, late.sequence]
+    finish(engine, old, young, late)
+
+
 def test_admission_waits_for_pages_instead_of_preempting():
     engine = engine_with(pages=8)
     first = Run(engine, request(1, 60, 20))
@@ -181,10 +192,12 @@ def test_pace_gives_prompts_the_time_that_answers_can_spare():
     for _ in range(50):
         pace.learn(1, 0, 0.030)
     assert pace.room(1) == pytest.approx(2 * 30 / 5, abs=1)
-    assert pace.room(0) == 400  # two seconds
+    assert Pace(4096, stretch=3.0).room(0) == 4096
     for _ in range(200):
         pace.learn(1, 12, 0.030 + 12 * 0.002)  # 2 ms: other work has left the machine
     assert pace.room(1) == pytest.approx(2 * 30 / 2, abs=2)
+    pace.learn(0, 512, 100.0)
+    assert pace.room(0) < 32  # three seconds
     for _ in range(200):
         pace.learn(1, 30, 30.0)
     assert pace.room(1) == LEAST

@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from localllm.batch import PAGE, Model
+from localllm.batch import PAGE, Batch, Model
 from localllm.cache.radix import Miss
 from localllm.engine.pace import Pace
 from localllm.engine.sampler import Sampler
@@ -64,7 +64,7 @@ class Engine:
         work = self.scheduler.plan(self.pace.room(self.scheduler.answers))
         if not work:
             return False
-        logits = self._run(work)
+        logits = self._run(work, batch(work))
         if logits is not None:
             picks = [self._pick(item, rows) for item, rows in _rows_of(work, logits)]
             self.scheduler.settle(work)
@@ -138,14 +138,14 @@ class Engine:
 
     # ---- the verbs of a step
 
-    def _run(self, work: list[Work]) -> np.ndarray | None:
+    def _run(self, work: list[Work], batch: Batch) -> np.ndarray | None:
         start = self.clock()
         for item in work:
             if not item.sequence.timings.admitted:
                 item.sequence.timings.admitted = start
                 self.counts.prompt_tokens += item.sequence.prompt
         try:
-            logits = self.model.forward(batch(work))
+            logits = self.model.forward(batch)
         except Exception as error:
             self.fail([item.sequence for item in work], error)
             return None

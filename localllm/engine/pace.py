@@ -3,7 +3,7 @@
 LEAST = 8  # prompt tokens a step always has room for
 FIRST = 32  # and while it is not known how long they take
 SURE = 256  # tokens after which an estimate counts as half known
-LONGEST = 2.0  # seconds a step should take at most: newcomers and cancels wait for its end
+LONGEST = 3.0  # seconds a step should take at most: newcomers and cancels wait for its end
 
 
 class Pace:
@@ -36,7 +36,8 @@ class Pace:
             self.step = _blend(self.step, seconds, 0.25)
         else:
             more = max(seconds - (self.step or 0.0), seconds / 10) / tokens
-            self.token = _blend(self.token, more, tokens / (tokens + SURE))
+            better = self.token is not None and more < self.token  # then the last was disturbed
+            self.token = _blend(self.token, more, 0.5 if better else tokens / (tokens + SURE))
 
 
 def _steps(seconds: float, token: float) -> int:

@@ -69,7 +69,6 @@ class Scheduler:
                 return
             self.queue.remove(next)
             insort(self.running, next, key=lambda sequence: sequence.serial)
-            _count_hit(next)
 
     def _fits(self, newcomer: Sequence) -> bool:
         """Whether its prompt, those under way, and a page more for everyone can be had."""
