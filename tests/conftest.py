@@ -39,3 +39,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A LOCALLLM_HOME of the test's own, so that no test sees or changes the user's models."""
     monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def kernel_folder(pytestconfig: pytest.Config) -> Path:
+    """Where kernels that tests compile are kept between sessions, named after their sources."""
+    import quant
+    from localllm import backends, kernels
+    from quant.jit import cache_in
+
+    packages = [Path(package.__file__ or "").parent for package in (quant, kernels, backends)]
+    return cache_in(pytestconfig.cache.mkdir("kept") / "kernels", packages)
+
+
+@pytest.fixture
+def kept_kernels(kernel_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For tests that compile kernels: have them cached in a folder that all of them share."""
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(kernel_folder))
+    return kernel_folder

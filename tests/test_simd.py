@@ -1,0 +1,251 @@
+"""Vector values against NumPy: arithmetic, conversions, bytes, and register tiles."""
+
+import numpy as np
+import pytest
+
+from quant import simd, tiles
+from quant.jit import kernel
+from quant.simd import BYTES, LANES
+from quant.target import LEVELS, TARGET, choose
+
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+OUT = 64  # bytes from one result to the next; no vector is longer
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def run(function, *inputs, results):
+    """Call a kernel with the inputs' addresses and room for results; those as (results, 64) u8."""
+    arrays = [np.frombuffer(np.asarray(x).tobytes() + bytes(256), np.uint8) for x in inputs]
+    out = np.zeros((results, OUT), np.uint8)
+    function.compiled.ctypes(*(x.ctypes.data for x in arrays), out.ctypes.data)
+    return out
+
+
+def floats(out, count=LANES):
+    return np.ascontiguousarray(out).view("f4")[..., :count]
+
+
+def ints(out, count=LANES):
+    return np.ascontiguousarray(out).view("i4")[..., :count]
+
+
+# ---- floating point -----------------------------------------------------------------------------
+
+
+@kernel(3, __name__)
+def float_values(a, b, out):
+    x, y = simd.load_f32(a), simd.load_f32(b)
+    simd.store_f32(out, x + y)
+    simd.store_f32(out + 64, x - y)
+    simd.store_f32(out + 128, x * y)
+    simd.store_f32(out + 192, x / y)
+    simd.store_f32(out + 256, simd.absolute(x))
+    simd.store_f32(out + 320, simd.maximum(x, y))
+    simd.store_f32(out + 384, simd.minimum(x, y))
+    simd.store_f32(out + 448, simd.nearest(x))
+    simd.store_i32(out + 512, simd.to_i32(x))
+    simd.store_f32(out + 576, simd.to_f32(simd.to_i32(x)))
+    simd.store_f32(out + 640, simd.swap_pairs(x))
+    simd.store_f32(out + 704, simd.lanes_between(x, 1, 3, np.float32(9)))
+    simd.store_f32(out + 768, simd.splat_f32(np.float32(2.5)))
+    simd.put_f32(out + 832, simd.total(x))
+    simd.put_f32(out + 836, simd.peak(x))
+    simd.store_f32(out + 896, simd.fma(x, y, x))
+
+
+def test_float_arithmetic(rng):
+    x, y = rng.normal(size=(2, LANES)).astype("f4") * 20
+    x[:4] = 0.5, 1.5, -2.5, 3.4999998  # ties go to the even number
+    out = floats(run(float_values, x, y, results=15))
+    want = [x + y, x - y, x * y, x / y, abs(x), np.maximum(x, y), np.minimum(x, y), np.rint(x)]
+    np.testing.assert_array_equal(out[:8], want)
+    np.testing.assert_array_equal(out[8].view("i4"), np.rint(x))
+    np.testing.assert_array_equal(out[9], np.rint(x))
+    np.testing.assert_array_equal(out[10], x.reshape(-1, 2)[:, ::-1].ravel())
+    np.testing.assert_array_equal(out[11], [9, x[1], x[2], *[9] * (LANES - 3)])
+    np.testing.assert_array_equal(out[12], 2.5)
+    np.testing.assert_allclose(out[13, 0], x.sum(dtype="f8"), atol=1e-4)
+    assert out[13, 1] == x.max()
+    np.testing.assert_allclose(out[14], x * y.astype("f8") + x, rtol=1e-5, atol=1e-4)
+
+
+@kernel(2, __name__)
+def curves(a, out):
+    x = simd.load_f32(a)
+    simd.store_f32(out, simd.exp(x))
+    simd.store_f32(out + 64, simd.sigmoid(x))
+
+
+def test_exp_and_sigmoid():
+    """To a few units in the last place, and with the right ends."""
+    for x in np.linspace(-86.9, 87.9, 40 * LANES).astype("f4").reshape(40, LANES):
+        out = floats(run(curves, x, results=2))
+        np.testing.assert_allclose(out[0], np.exp(x.astype("f8")), rtol=4e-7)
+        want = 1 / (1 + np.exp(-x.astype("f8")))
+        np.testing.assert_allclose(out[1], want, rtol=1e-6, atol=1e-37)
+    x = np.resize(np.array([-1e30, -200, 0, 500], "f4"), LANES)
+    out = floats(run(curves, x, results=2))
+    assert (out[0, :3] == [0, 0, 1]).all() and out[0, 3] > 1e38
+    np.testing.assert_allclose(out[1, :4], [0, 0, 0.5, 1], atol=1e-37)
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+@kernel(2, __name__)
+def loads(a, out):
+    simd.store_f32(out, simd.load_f16(a))
+    simd.store_f32(out + 64, simd.load_bf16(a))
+    simd.store_i32(out + 128, simd.load_u8(a))
+    simd.store_i32(out + 192, simd.load_i8(a))
+    simd.store_bytes(out + 256, simd.load_bytes(a))
+    simd.store_low_bytes(out + 320, simd.load_i32(a))
+    simd.store_low_halves(out + 384, simd.load_i32(a))
+    simd.put_i64(out + 448, simd.get_i64(a) + 1)
+    simd.put_i32(out + 456, simd.get_i32(a) + 1)
+    simd.put_i16(out + 460, simd.get_i16(a))
+    simd.put_u8(out + 462, simd.get_u8(a))
+
+
+@pytest.mark.parametrize("first", range(0, 0x7C00, 1237))
+def test_loads_of_narrow_numbers(first):
+    """Every kind of half float: zero, below the normal ones, normal, negative."""
+    halves = np.resize(np.array([first, first | 0x8000, first // 64, 0x7BFF], "<u2"), 2 * LANES)
+    out = run(loads, halves, results=8)
+    np.testing.assert_array_equal(floats(out[0]), halves.view("<f2")[:LANES].astype("f4"))
+    bf16 = (halves.astype("<u4") << 16).view("<f4")
+    np.testing.assert_array_equal(floats(out[1]), bf16[:LANES])
+    raw = halves.view("u1")
+    np.testing.assert_array_equal(ints(out[2]), raw[:LANES])
+    np.testing.assert_array_equal(ints(out[3]), raw.view("i1")[:LANES])
+    np.testing.assert_array_equal(out[4, :BYTES], raw)
+    np.testing.assert_array_equal(out[5, :LANES], raw.view("<i4").astype("u1"))
+    np.testing.assert_array_equal(out[6].view("<u2")[:LANES], raw.view("<i4").astype("<u2"))
+    assert out[7].view("<i8")[0] == raw.view("<i8")[0] + 1
+    assert out[7].view("<i4")[2] == raw.view("<i4")[0] + 1
+    assert out[7].view("<u2")[6] == halves[0] and out[7, 14] == raw[0]
+
+
+# ---- bytes --------------------------------------------------------------------------------------
+
+
+@kernel(2, __name__)
+def byte_values(a, out):
+    x = simd.load_bytes(a)
+    simd.store_bytes(out, simd.bits(x, 0, 15))
+    simd.store_bytes(out + 64, simd.bits(x, 4, 240))
+    simd.store_bytes(out + 128, simd.bits(x, -3, 31))
+    simd.store_bytes(out + 192, simd.shift_right(x, 2))
+    simd.store_bytes(out + 256, simd.spread_bits(x, 8))
+    simd.store_bytes(out + 320, x ^ simd.splat_byte(0x88))
+    simd.store_bytes(out + 384, x & simd.splat_byte(0x0F) | simd.splat_byte(0x30))
+    simd.store_bytes(out + 448, simd.column(a, 4))
+    simd.store_part(out + 512, x, 8, 2)
+    simd.store_part(out + 576, x, 16, 1)
+    simd.store_i32(out + 640, simd.put_halves(simd.splat_i32(np.int32(-1)), simd.load_i32(a), 1))
+
+
+def test_bytes(rng):
+    x = rng.integers(0, 256, BYTES).astype("u1")
+    out = run(byte_values, x, results=11)[:, :BYTES]
+    pairs, lanes = x.view("<u2"), x.view("<u4")
+    np.testing.assert_array_equal(out[0], x & 15)
+    np.testing.assert_array_equal(out[1], (pairs << 4).view("u1") & 240)
+    np.testing.assert_array_equal(out[2], (pairs >> 3).view("u1") & 31)
+    np.testing.assert_array_equal(out[3], (pairs >> 2).view("u1"))
+    bits = lanes[:, None] >> np.arange(8, 12, dtype="<u4") & 1
+    np.testing.assert_array_equal(out[4], bits.ravel())
+    np.testing.assert_array_equal(out[5], x ^ 0x88)
+    np.testing.assert_array_equal(out[6], x & 15 | 0x30)
+    np.testing.assert_array_equal(out[7], x)
+    np.testing.assert_array_equal(out[8, :LANES], x[2::4])
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(out[9, : 2 * LANES]).view("<u2"), pairs[1::2]
+    )
+    np.testing.assert_array_equal(out[10].view("<u4"), lanes << 16 | 0xFFFF)
+
+
+# ---- register tiles -----------------------------------------------------------------------------
+
+
+@kernel(4, __name__)
+def dots(weights, rows, halves, out):
+    i = tiles.int_zeros_like(tiles.zeros(2))
+    w = simd.load_bytes(weights)
+    tiles.store_rows(tiles.dot_rows(i, w, rows, 32), out, 64)
+    small = simd.bits(w, 0, 127)
+    tiles.store_rows(tiles.dot_small_rows(i, small, rows, 32), out + 128, 64)
+    tiles.store_rows(tiles.dot_pairs(i, simd.load_i32(halves), halves, 8), out + 256, 64)
+
+
+def test_integer_dot_products(rng):
+    weights = np.resize(rng.integers(0, 256, BYTES).astype("u1"), 64)
+    weights[:8] = 0, 128, 255, 127, 128, 128, 128, 128
+    rows = rng.integers(-127, 128, 64).astype("i1")
+    rows[:4], rows[32:36] = 127, -127
+    halves = rng.integers(-4095, 4096, 128).astype("<i2")
+    out = ints(run(dots, weights, rows, halves, results=6))
+    x = rows.reshape(2, 32)[:, :4].astype(int)
+    w = weights[:BYTES].view("i1" if TARGET.signed else "u1").astype(int).reshape(LANES, 4)
+    np.testing.assert_array_equal(out[:2], x @ w.T)
+    small = (weights[:BYTES] & 127).astype(int).reshape(LANES, 4)
+    np.testing.assert_array_equal(out[2:4], x @ small.T)
+    pairs = halves.astype(int).reshape(-1, 2)
+    np.testing.assert_array_equal(out[4:], pairs[[0, 2]] @ pairs[:LANES].T)
+
+
+@kernel(4, __name__)
+def tile_values(ints_address, rows, scale, out):
+    t = tiles.zeros(2)
+    i = tiles.ints_at(t, ints_address, 8)
+    s = simd.load_f32(scale)
+    tiles.store_rows(tiles.fma_rows(t, s, rows, 8), out, 64)
+    tiles.store_rows(tiles.fma_scaled_rows(t, i, s, rows, 8), out + 128, 64)
+    tiles.store_rows(tiles.fma_offset_rows(t, i, s, rows, rows + 16, 8), out + 256, 64)
+    tiles.store_rows(tiles.fma_int_rows(t, i, rows, 8), out + 384, 64)
+    tiles.store_rows(tiles.scale_rows(i, s, rows, 8), out + 512, 64)
+    doubled = tiles.add_ints(i, tiles.multiply_ints(i, simd.splat_i32(np.int32(3))))
+    tiles.store_rows(doubled, out + 640, 64)
+    tiles.store_rows(tiles.fma_tiles(t, tiles.fma_rows(t, s, rows, 8), s), out + 768, 64)
+
+
+def test_tile_arithmetic(rng):
+    numbers = rng.integers(-9999, 9999, 4).astype("<i4")
+    rows, scale = rng.normal(size=16).astype("<f4"), rng.normal(size=LANES).astype("<f4")
+    out = run(tile_values, numbers, rows, scale, results=14)
+    i, x, z = (a[[0, 2]].astype("f8")[:, None] for a in (numbers, rows, rows[4:]))
+    s = scale.astype("f8")
+    want = [x * s, i * x * s, (i * x + z) * s, i * x + 0 * s, i * x * s]
+    np.testing.assert_allclose(floats(out[:10]), np.concatenate(want), rtol=3e-6, atol=1e-3)
+    np.testing.assert_array_equal(ints(out[10:12]), 4 * i.astype(int) + 0 * s.astype(int))
+    np.testing.assert_allclose(floats(out[12:]), x * s * s, rtol=3e-6, atol=1e-6)
+
+
+# ---- which processor ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        ("", "plain"),
+        ("sse2 ssse3 avx", "plain"),
+        ("avx2 fma", "plain"),  # no chip, but a list may lack what it should have
+        ("avx2 fma f16c", "avx2"),
+        ("avxvnni avx2 fma f16c", "avx-vnni"),
+        ("avx512f avx512bw avx512vl avx2 fma f16c", "avx2"),
+        ("avx512vl avx512vnni avx2 fma f16c", "avx512vl-vnni"),
+        ("avx512f avx512bw avx512vl avx512vnni avx2 fma f16c", "avx512-vnni"),
+        ("neon", "plain"),
+        ("neon dotprod i8mm", "neon-dotprod"),
+    ],
+)
+def test_a_level_needs_every_feature_it_uses(features, name):
+    assert choose(frozenset(features.split())).name == name
+
+
+def test_every_level_divides_a_block():
+    assert all(32 % level.lanes == 0 and level.lanes <= 16 for level in LEVELS)
