@@ -223,9 +223,12 @@ def test_a_client_that_goes_cancels(streaming):
     llm = FakeLLM(answer="x" * 100_000, seconds=0.005)
     with serving(FakeLibrary(llm), ["fake"]) as site:
         body = {"messages": USER, "stream": streaming}
-        with pytest.raises(httpx.TimeoutException), httpx.stream(
-            "POST", f"{site.note.url}/v1/chat/completions", json=body, timeout=0.3
-        ) as answer:
+        with (
+            pytest.raises(httpx.TimeoutException),
+            httpx.stream(
+                "POST", f"{site.note.url}/v1/chat/completions", json=body, timeout=0.3
+            ) as answer,
+        ):
             for _ in answer.iter_raw():
                 time.sleep(0.4)
                 raise httpx.ReadTimeout("enough")
