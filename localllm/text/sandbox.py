@@ -13,17 +13,15 @@ from functools import wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from jinja2 import Undefined, nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2 import Undefined
 from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS
 from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from .budget import BITS, WIDTH, Budget, TooMuch
+from .counting import Counting, Generation
 
 _PLAIN = (str, int, float, bool, type(None), Undefined)
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -40,14 +38,14 @@ _COMPARE_TESTS = {"==": "eq", "eq": "eq", "equalto": "eq", "!=": "ne", "ne": "ne
 _COMPARE_TESTS |= {">": "gt", "gt": "gt", "greaterthan": "gt", "ge": "gteq", ">=": "gteq"}
 _COMPARE_TESTS |= {"<": "lt", "lt": "lt", "lessthan": "lt", "le": "lteq", "<=": "lteq"}
 _OWN_TESTS = (
-    ("boolean", "callable", "defined", "divisibleby", "even", "false", "float", "integer")
-    + ("iterable", "lower", "mapping", "none", "number", "odd", "sameas", "sequence", "string")
-    + ("true", "undefined", "upper", "filter", "test")
+    ("boolean", "callable", "defined", "divisibleby", "even", "false", "filter", "float", "integer")
+    + ("iterable", "mapping", "none", "number", "odd", "sameas", "sequence", "string", "test")
+    + ("true", "undefined")
 )
+_TEXTS = ("capitalize", "e", "escape", "lower", "safe", "title", "trim", "upper")
 _SHALLOW = (  # filters that neither walk into values nor make text longer
-    ("abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last")
-    + ("length", "list", "lower", "map", "reject", "rejectattr", "reverse", "safe", "select")
-    + ("selectattr", "title", "trim", "upper", "wordcount", "e", "escape")
+    ("abs", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list")
+    + ("map", "reject", "rejectattr", "reverse", "select", "selectattr")
 )
 _DEEP = ("dictsort", "groupby", "max", "min", "sort", "truncate", "unique")
 _TEXT_METHODS = frozenset(
@@ -91,62 +89,6 @@ _WIDE_PERCENT = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{4})")
 _WIDE_BRACES = re.compile(r"\d{4}|\{[^{}]*\{")
 
 
-class _Counting(CodeGenerator):
-    """Generated code that counts blocks and leaves no operation to Python itself."""
-
-    def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
-        self.writeline("environment.tick()")
-        super().blockvisit(nodes, frame)
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.join_text((")
-        for each in node.nodes:
-            self.visit(each, frame)
-            self.write(", ")
-        self.write("))")
-
-    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        self.write("environment.compare(")
-        self.visit(node.expr, frame)
-        for each in node.ops:
-            self.write(f", {each.op!r}, ")
-            self.visit(each.expr, frame)
-        self.write(")")
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self.write("{")
-        for each in node.items:
-            self.write("environment.key(")
-            self.visit(each.key, frame)
-            self.write("): ")
-            self.visit(each.value, frame)
-            self.write(", ")
-        self.write("}")
-
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
-        if not isinstance(node.arg, nodes.Slice):
-            return super().visit_Getitem(node, frame)
-        self.write("environment.cut(")
-        self.visit(node.node, frame)
-        for each in (node.arg.start, node.arg.stop, node.arg.step):
-            self.write(", ")
-            if each is None:
-                self.write("None")
-            else:
-                self.visit(each, frame)
-        self.write(")")
-
-
-class _Generation(Extension):
-    """{% generation %} marks what a model wrote, for training; here it changes nothing."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
 class _Namespace(Namespace):
     def __repr__(self) -> str:
         return "<namespace>"
@@ -155,7 +97,7 @@ class _Namespace(Namespace):
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment for one rendering: it holds the budget. Cheap to make."""
 
-    code_generator_class = _Counting
+    code_generator_class = Counting
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
     def __init__(self, budget: Budget):
@@ -164,7 +106,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
             optimized=False,
             cache_size=0,
-            extensions=["jinja2.ext.loopcontrols", _Generation],
+            extensions=["jinja2.ext.loopcontrols", Generation],
         )
         self.budget, self.tick = budget, budget.tick
         self.finalize = self.show
@@ -221,7 +163,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._made(super().getitem(value, slice(start, stop, step)))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        self.tick()
         return super().getitem(obj, self.key(argument))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        self.tick()
+        return super().getattr(obj, attribute)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self.tick()
@@ -261,7 +208,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _made(self, value: Any) -> Any:
         if isinstance(value, str):
             self.budget.take(len(value))
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, list | tuple | dict):
             self.budget.take(8 * len(value))
         return value
 
@@ -309,6 +256,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _filters(self) -> dict[str, Any]:
         filters = {name: self._counted(DEFAULT_FILTERS[name]) for name in _SHALLOW}
+        filters |= {name: self._shown(DEFAULT_FILTERS[name]) for name in _TEXTS}
         filters |= {name: self._weighed(DEFAULT_FILTERS[name]) for name in _DEEP}
         own: dict[str, Any] = {"format": self._format, "indent": self._indent, "join": self._join}
         own |= {"replace": self._replace, "round": self._round, "string": self.show}
@@ -316,6 +264,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _tests(self) -> dict[str, Any]:
         tests = {name: self._counted(DEFAULT_TESTS[name]) for name in _OWN_TESTS}
+        tests |= {name: self._shown(DEFAULT_TESTS[name]) for name in ("lower", "upper")}
         for name, meaning in _COMPARE_TESTS.items():
             tests[name] = lambda a, b, meaning=meaning: self.compare(a, meaning, b)
         return tests
@@ -327,6 +276,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return self._made(function(*args, **kwargs))
 
         return counted
+
+    def _shown(self, function: Any) -> Callable[..., Any]:
+        @wraps(function)
+        def shown(value: Any, *args: Any, **kwargs: Any) -> Any:
+            self.tick()
+            value = self.show(value)
+            self.budget.take(len(value) * (64 if function is DEFAULT_FILTERS["title"] else 1))
+            return function(value, *args, **kwargs)
+
+        return shown
 
     def _weighed(self, function: Any) -> Callable[..., Any]:
         @wraps(function)

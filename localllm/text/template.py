@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from .budget import Budget, TooMuch
 from .sandbox import Sandbox
 from .tokenizer import Part, Tokenizer
 
-MAX_SOURCE = 100_000  # letters; the longest in use have about 30,000
+MAX_SOURCE = 1 << 16  # letters; the longest in use have about 30,000
 _GUARD = "\ufdd0"  # a noncharacter: put inside special tokens' texts in messages, taken out again
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _DATE = re.compile(r"(?:[^%]|%[-#]?[a-zA-Z%]){0,100}", re.DOTALL)
@@ -114,7 +114,7 @@ class ChatTemplate:
             raise BadRequest("The messages are nested too deeply.") from error
         values = {"documents": None, **self._marks, **self._guarded(options), **given}
         sandbox = Sandbox(Budget(letters))
-        functions = {"raise_exception": _refuse, "strftime_now": _now}
+        functions = {"raise_exception": partial(_refuse, sandbox), "strftime_now": _now}
         code = self._tools_code if tools else self._code
         template = Template.from_code(sandbox, code, {**sandbox.globals, **functions})
         return list(_parts("".join(_bounded(sandbox, template, values))))
@@ -240,8 +240,8 @@ def _with_object(call: Any) -> Any:
     return {**call, "function": {**function, "arguments": _Arguments(parsed)}}
 
 
-def _refuse(message: str) -> None:
-    raise _Refused(str(message)[:1000])
+def _refuse(sandbox: Sandbox, message: Any = "") -> None:
+    raise _Refused(sandbox.show(message)[:1000])
 
 
 def _now(form: str) -> str:
