@@ -148,6 +148,16 @@ def test_logits_do_not_pile_up_before_a_slow_reader(worker, model):
         assert sum(len(event.logits) for event in ticket) == 200
 
 
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_ticket_that_nobody_holds_is_cancelled(worker, rows):
+    ticket = worker.submit(Request(ids(1, 500), logit_rows=rows))
+    next(ticket)
+    del ticket
+    gc.collect()
+    assert worker.call(lambda engine: engine.scheduler.pages.used) == 0
+    assert worker.stats()["cancellations"] == 1
+
+
 def test_call_returns_and_raises(worker):
     assert worker.call(lambda engine: engine.context) == worker.context
     assert worker.call(lambda engine: worker.call(lambda same: same is engine))

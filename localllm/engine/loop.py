@@ -20,8 +20,9 @@ CHECK = 0.5  # seconds between looks whether the thread still lives
 class Loop:
     """Runs until closed. Everything but `_run` and what it calls is for any thread.
 
-    While it runs, a thread that computes in Python gives way after 1 ms rather than Python's
-    5 ms: the engine asks for the interpreter between two forward passes that may take 2 ms.
+    From then on, a thread that computes in Python gives way after 1 ms rather than Python's 5:
+    the engine asks for the interpreter between two forward passes that may take 2 ms. Beside a
+    thread that counts without end, steps of 2 ms gave 103 tokens/s instead of 10.
     """
 
     def __init__(self) -> None:

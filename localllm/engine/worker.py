@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from localllm.batch import Model
 from localllm.engine.engine import Engine, as_user_error
 from localllm.engine.loop import Loop
-from localllm.engine.sequence import Ending
+from localllm.engine.sequence import Ending, Sequence
 from localllm.errors import Busy, Unavailable
 from localllm.request import Event, Request
 
@@ -23,18 +23,20 @@ class Ticket:
 
     The iteration ends when the answer does, or raises what went wrong. `usage` and `timings` are
     up to date at any time and final after it; `finish_reason` is None until then, and
-    "stop", "length" or "cancelled" from then on.
+    "stop", "length" or "cancelled" from then on. A ticket that nobody holds any more is cancelled.
     """
 
     def __init__(self, request: Request, engine: Engine, loop: Loop):
         self.request = request
         self._engine, self._loop = engine, loop
-        self._events: SimpleQueue[Event | Ending] = SimpleQueue()
         self._ending: Ending | None = None
-        self._sequence = engine.sequence(request, self._events.put)
+        self._submitted = False
+        self._events: SimpleQueue[Event | Ending] = SimpleQueue()
+        events = self._events  # all that the engine holds: the ticket itself is its reader's
+        self._sequence = engine.sequence(request, events.put)
         self._sequence.timings.submitted = time.perf_counter()
         if request.logit_rows:
-            self._sequence.ready = lambda: self._events.qsize() < UNREAD
+            self._sequence.ready = lambda: events.qsize() < UNREAD
 
     @property
     def seed(self) -> int:
@@ -62,7 +64,12 @@ class Ticket:
 
     def cancel(self) -> None:
         """End it as soon as the step that is running is over."""
-        self._loop.post(lambda: self._engine.cancel(self._sequence))
+        engine, sequence = self._engine, self._sequence
+        self._loop.post(lambda: engine.cancel(sequence))
+
+    def __del__(self) -> None:
+        if self._ending is None and self._submitted:
+            self.cancel()
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -128,7 +135,9 @@ class Worker:
         if len(self._engine.scheduler.queue) + self._loop.mail >= self._max_queue:
             raise Busy(f"{self._max_queue} requests are waiting already.", "Try again in a moment.")
         ticket = Ticket(request, self._engine, self._loop)
-        self._loop.post(lambda: self._admit(ticket))
+        sequence = ticket._sequence
+        self._loop.post(lambda: self._admit(sequence))
+        ticket._submitted = True
         return ticket
 
     def call(self, function: Callable[[Engine], T]) -> T:
@@ -160,10 +169,10 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self, ticket: Ticket) -> None:
-        self._engine.add(ticket._sequence)
+    def _admit(self, sequence: Sequence) -> None:
+        self._engine.add(sequence)
         if not self._open:  # closed since
-            self._engine.cancel(ticket._sequence)
+            self._engine.cancel(sequence)
 
 
 def _nothing() -> None:
