@@ -24,11 +24,12 @@ from localllm.tui.transcript import Transcript
 
 WELCOME = """\
 [b]localllm[/b]
-
 Nothing you write leaves this machine.
 
-[b]Enter[/b] sends · [b]^j[/b] breaks the line · [b]@[/b] attaches a file · [b]Esc[/b] stops
-[b]^o[/b] models · [b]^n[/b] new chat · [b]^s[/b] chats · [b]^g[/b] sampling · [b]^p[/b] all else
+[b]Enter[/b] sends · [b]Esc[/b] stops
+[b]^j[/b] breaks the line · [b]@[/b] attaches a file
+[b]^o[/b] models · [b]^n[/b] new chat · [b]^s[/b] chats
+[b]^g[/b] sampling · [b]^p[/b] all else
 """
 
 

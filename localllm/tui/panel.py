@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from textual import on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.events import DescendantFocus
 from textual.widgets import Input, Label, Switch
 
 from localllm.errors import BadRequest
@@ -42,21 +44,23 @@ class Dial(Input):
         self.value = knobs.shown(value)
 
 
-class Panel(VerticalScroll):
+class Panel(Vertical):
     """A line for each knob; what the user changes is sent as Turned."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "defaults", "All defaults")]
 
-    def __init__(self, id: str | None = None):
-        super().__init__(id=id, can_focus=False)
+    def compose(self) -> ComposeResult:
+        yield Label("Sampling  [dim]empty: the model's default[/dim]", classes="title")
+        yield VerticalScroll(id="dials", can_focus=False)
+        yield Label("", id="help", markup=False)
 
     async def fill(self, defaults: Sampling | None, turned: Mapping[str, Any]) -> None:
         """Show every knob as a model has it by default, and as the user turned it."""
         with self.app.batch_update():
-            await self.remove_children()
-            title = Label("Sampling  [dim]empty: the model's default[/dim]", classes="title")
+            dials = self.query_one("#dials")
+            await dials.remove_children()
             rows = [self._row(knob, turned.get(knob.name)) for knob in knobs.knobs(defaults)]
-            await self.mount_all([title, *rows])
+            await dials.mount_all(rows)
 
     def _row(self, knob: Knob, value: Any) -> Horizontal:
         if knob.kind == "switch":
@@ -64,7 +68,6 @@ class Panel(VerticalScroll):
             row = Horizontal(Label(knob.name), switch, classes="knob")
         else:
             row = Horizontal(Label(knob.name), Dial(knob, value), classes="knob")
-        row.tooltip = knob.help
         row.set_class(value is not None, "turned")
         return row
 
@@ -77,10 +80,10 @@ class Panel(VerticalScroll):
             value = knobs.parse(dial.knob, event.value)
         except BadRequest as error:
             dial.add_class("wrong")
-            dial.tooltip = error.message
+            self._help(error.message)
             return
         dial.remove_class("wrong")
-        dial.tooltip = None
+        self._help(dial.knob.help)
         dial.parent.set_class(value is not None, "turned")
         self.post_message(Turned(dial.knob.name, value))
 
@@ -88,6 +91,13 @@ class Panel(VerticalScroll):
     def switch(self, event: Switch.Changed) -> None:
         event.stop()
         self.post_message(Turned(event.switch.name or "", event.value))
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        name = event.widget.knob.name if isinstance(event.widget, Dial) else event.widget.name
+        self._help(knobs.named(name).help if name else "")
+
+    def _help(self, text: str) -> None:
+        self.query_one("#help", Label).update(text)
 
     def action_defaults(self) -> None:
         for dial in self.query(Dial):

@@ -34,6 +34,7 @@ class Prompt(TextArea):
         if event.character == "@" and (not before or before[-1].isspace()):
             self.post_message(FileWanted())
         elif event.key == "up" and not self.text:
+            event.stop()
             event.prevent_default()
             self.screen.action_step(-1)  # type: ignore[attr-defined]
 

@@ -34,6 +34,7 @@ class Sidebar(Vertical):
         Binding("r", "rename", "Rename"),
         Binding("d,delete", "delete", "Delete"),
         Binding("x", "export", "Export"),
+        Binding("down", "enter_list", show=False),
     ]
 
     def __init__(self, history: History, id: str | None = None):
@@ -68,8 +69,11 @@ class Sidebar(Vertical):
         self.refill()
 
     @on(Input.Submitted)
-    def enter_list(self) -> None:
-        self.query_one(Conversations).focus()
+    def action_enter_list(self) -> None:
+        conversations = self.query_one(Conversations)
+        if conversations.highlighted is None and conversations.option_count:
+            conversations.highlighted = 0
+        conversations.focus()
 
     @on(OptionList.OptionSelected)
     def choose(self, event: OptionList.OptionSelected) -> None:

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
-MOST = 2000  # tokens of an answer that are shown
+BEFORE, AFTER = 60, 90  # tokens shown around the current one
 BAR = 24  # cells of a bar for a probability of 1
 
 
@@ -31,15 +31,14 @@ class Tokens(ModalScreen[None]):
 
     def __init__(self, logprobs: Sequence[Any], text_of: Callable[[int], str]):
         super().__init__()
-        self._logprobs = list(logprobs[:MOST])
+        self._logprobs = list(logprobs)
         self._texts = [text_of(each.id) for each in self._logprobs]
         self._text_of = text_of
         self.at = 0
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog tall wide"):
-            with VerticalScroll(can_focus=False):
-                yield Static(id="tokens")
+        with Vertical(classes="dialog wide"):
+            yield Static(id="tokens")
             yield Static(id="alternatives")
             hint = "←→ token by token · ↑↓ to where the model was unsure · Esc closes"
             yield Label(hint, classes="hint")
@@ -62,9 +61,10 @@ class Tokens(ModalScreen[None]):
 
     def _show(self) -> None:
         parts = []
-        for number, (each, text) in enumerate(zip(self._logprobs, self._texts, strict=True)):
-            style = "reverse bold" if number == self.at else _style(each.logprob)
-            parts.append((text.replace("\n", "⏎\n") or "∅", style))
+        for number in range(max(0, self.at - BEFORE), min(len(self._texts), self.at + AFTER)):
+            sure = _style(self._logprobs[number].logprob)
+            text = self._texts[number].replace("\n", "⏎\n") or "∅"
+            parts.append((text, "reverse bold" if number == self.at else sure))
         self.query_one("#tokens", Static).update(Content.assemble(*parts))
         self.query_one("#alternatives", Static).update(self._table())
 
@@ -83,13 +83,8 @@ class Tokens(ModalScreen[None]):
 
 
 def _style(logprob: float) -> str:
-    share = math.exp(min(0.0, logprob))
-    return (
-        "$text-success"
-        if share > 0.9
-        else ""
-        if share > 0.5
-        else "$text-warning"
-        if (share > 0.1)
-        else "$text-error"
-    )
+    """The colour of a token that had this log probability."""
+    for least, style in ((0.9, "$text-success"), (0.5, ""), (0.1, "$text-warning")):
+        if logprob >= math.log(least):
+            return style
+    return "$text-error"

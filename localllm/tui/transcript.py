@@ -5,11 +5,11 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from localllm.tui.bubble import Bubble
-from localllm.tui.conversation import Conversation
+from localllm.tui.conversation import Conversation, Turn
 from localllm.tui.events import EarlierWanted
 from localllm.tui.feed import Feed
 
-PAGE = 40  # turns mounted at once; earlier ones come when asked for
+PAGE = 20  # turns mounted at once; earlier ones come when asked for
 
 
 class Earlier(Static, can_focus=True):
@@ -61,19 +61,32 @@ class Transcript(VerticalScroll, can_focus=False):
         path = chat.path()
         hidden = max(0, len(path) - PAGE * self._pages)
         wanted = [(turn, chat.branches(turn.id)) for turn in path[hidden:]]
-        present = self.bubbles
-        same = 0
-        for bubble, (turn, branches) in zip(present, wanted, strict=False):
-            if bubble.turn is not turn or bubble.branches != branches:
-                break
-            same += 1
+        keys = [_key(*each) for each in wanted]
+        usable = [b for b in self.bubbles if _key(b.turn, b.branches) in keys]
+        at = keys.index(_key(usable[0].turn, usable[0].branches)) if usable else 0
+        kept = [
+            bubble
+            for bubble, key in zip(usable, keys[at:], strict=False)
+            if _key(bubble.turn, bubble.branches) == key
+        ]
+        gone = [bubble for bubble in self.bubbles if bubble not in kept]
+
+        def fresh(some: list[tuple[Turn, list[int]]]) -> list[Bubble]:
+            return [Bubble(turn, beside, (feeds or {}).get(turn.id)) for turn, beside in some]
+
         with self.app.batch_update():
-            if present[same:]:
-                await self.remove_children(present[same:])
-            fresh = [Bubble(t, b, (feeds or {}).get(t.id)) for t, b in wanted[same:]]
-            if fresh:
-                await self.mount_all(fresh)
+            if gone:
+                await self.remove_children(gone)
+            if at:
+                await self.mount_all(fresh(wanted[:at]), before=kept[0])
+            if wanted[at + len(kept) :]:
+                await self.mount_all(fresh(wanted[at + len(kept) :]))
             self.query_one(".welcome").display = not path
             earlier = self.query_one(Earlier)
             earlier.display = hidden > 0
             earlier.update(f"↑ {hidden} earlier messages: Enter or click")
+
+
+def _key(turn: Turn, branches: list[int]) -> tuple[int, ...]:
+    """What a bubble shows: this very turn, among these branches."""
+    return (id(turn), *branches)
