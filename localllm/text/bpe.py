@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-from ..errors import BadFile
-from .split import Split, split_of
-from .vocabulary import Vocabulary
+from localllm.errors import BadFile
+from localllm.text.split import Split, split_of
+from localllm.text.vocabulary import Vocabulary
 
 
 def _byte_letters() -> dict[str, int]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .calls import read_calls
+from localllm.text.calls import read_calls
 
 MAX_CALL = 1 << 20  # letters of a call; more is taken for text
 _THOUGHTS = {  # where reasoning begins -> where it ends

@@ -20,8 +20,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from .budget import BITS, WIDTH, Budget, TooMuch
-from .counting import Counting, Generation
+from localllm.text.budget import BITS, WIDTH, Budget, TooMuch
+from localllm.text.counting import Counting, Generation
 
 _PLAIN = (str, int, float, bool, type(None), Undefined)
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {

@@ -8,7 +8,7 @@ approximates a pattern, the original one stands here.
 
 from dataclasses import dataclass
 
-from ..errors import Unsupported
+from localllm.errors import Unsupported
 
 # What many patterns share. Contractions are spelled out: (?i:) would also fold U+017F to s.
 _ENDS = "'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])"

@@ -7,8 +7,8 @@ here byte by byte: five times as fast as through protobuf classes, and nothing m
 import numpy as np
 import sentencepiece
 
-from ..errors import BadFile
-from .vocabulary import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from localllm.errors import BadFile
+from localllm.text.vocabulary import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 
 MAX_PIECE = 1 << 13  # UTF-8 bytes
 _SPACE = "\u2581"  # what the format writes for a space

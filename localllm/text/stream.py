@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Sequence
 
-from ..errors import BadRequest
+from localllm.errors import BadRequest
 
 MAX_STOPS = 32
 MAX_STOP = 1024  # characters

@@ -11,10 +11,10 @@ from typing import Any
 from jinja2 import Template
 from jinja2.exceptions import TemplateSyntaxError
 
-from ..errors import BadFile, BadRequest, LocalLLMError
-from .budget import Budget, TooMuch
-from .sandbox import Sandbox
-from .tokenizer import Part, Tokenizer
+from localllm.errors import BadFile, BadRequest, LocalLLMError
+from localllm.text.budget import Budget, TooMuch
+from localllm.text.sandbox import Sandbox
+from localllm.text.tokenizer import Part, Tokenizer
 
 MAX_SOURCE = 1 << 16  # letters; the longest in use have about 30,000
 _GUARD = "\ufdd0"  # a noncharacter: put inside special tokens' texts in messages, taken out again

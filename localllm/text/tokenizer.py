@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..errors import BadRequest, Unsupported
-from . import markers
-from .bpe import ByteLevelBPE
-from .markers import Finder
-from .spm import SentencePiece, byte_of
-from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
-from .wordpiece import WordPiece
+from localllm.errors import BadRequest, Unsupported
+from localllm.text import markers
+from localllm.text.bpe import ByteLevelBPE
+from localllm.text.markers import Finder
+from localllm.text.spm import SentencePiece, byte_of
+from localllm.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from localllm.text.wordpiece import WordPiece
 
 _MODELS: dict[str, Callable[[Vocabulary], Any]] = {
     "gpt2": ByteLevelBPE,

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from .vocabulary import Vocabulary
+from localllm.text.vocabulary import Vocabulary
 
 _WORD_START = "\u2581"  # the file writes word starts with this and continuations bare
 _CJK = (  # the blocks that BERT cuts into single characters
