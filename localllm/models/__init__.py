@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localllm.backends.torch.present import choose
 from localllm.batch import PAGE
 from localllm.errors import Unsupported
 from localllm.gguf import GGUF
@@ -78,24 +79,30 @@ def load(
     kv_type: str = "f16",
     max_rows: int = 512,
     pages: int | None = None,
+    gpu_layers: int | str = "auto",
     progress: Progress | None = None,
 ):
     """A model that runs, on the device of that name.
 
     context: the most tokens of a sequence, the trained length if None · pages: of KV, enough for
-    one sequence if None · max_rows: tokens a step. Raises Unsupported and BadFile.
+    one sequence if None · max_rows: tokens a step · gpu_layers: how many layers a GPU gets, "auto"
+    for what fits. Raises Unsupported, BadFile, and Unavailable or TooLarge for a GPU.
     """
     if kv_type not in KV_TYPES:
         raise Unsupported(f"KV pages of type {kv_type!r} are not known.", "Use f16.")
-    if device not in ("auto", "cpu"):
-        raise Unsupported(f"There is no device {device!r}.", "Use cpu.")
+    where, context = choose(device), min(context or 1 << 30, gguf.get(".context_length", int))
+    sizes = {
+        "lanes": threads or len(_cores()), "context": context,
+        "pages": pages or -(-context // PAGE), "max_rows": max_rows, "progress": progress,
+    }  # fmt: skip
+    if where != "cpu" and gpu_layers != 0:
+        from localllm.backends.torch.opening import open_model  # torch: only where it is asked for
+
+        auto = device == "auto"
+        return open_model(gguf, record(gguf), where, auto=auto, gpu_layers=gpu_layers, **sizes)
     from localllm.backends.cpu.model import CPUModel  # numba: only what computes pays for it
 
-    context = min(context or 1 << 30, gguf.get(".context_length", int))
-    return CPUModel(
-        gguf, record(gguf), lanes=threads or len(_cores()), context=context,
-        pages=pages or -(-context // PAGE), max_rows=max_rows, progress=progress,
-    )  # fmt: skip
+    return CPUModel(gguf, record(gguf), **sizes)
 
 
 def _cores() -> list[int]:

@@ -19,10 +19,10 @@ SCORES = 1 << 24  # scores that are worked out at once
 
 
 class Pool:
-    """One layer's pages: K (pages, PAGE, KV heads, dims) f16, and V."""
+    """One layer's pages: K (pages + 1, PAGE, KV heads, dims) f16, and V; the last one is spare."""
 
     def __init__(self, attention: Attention, pages: int, device: str):
-        shape = (pages, PAGE, attention.kv_heads)
+        shape = (pages + 1, PAGE, attention.kv_heads)
         self.k = torch.zeros((*shape, attention.k_dims), dtype=torch.float16, device=device)
         self.v = torch.zeros((*shape, attention.v_dims), dtype=torch.float16, device=device)
 

@@ -43,16 +43,19 @@ class Numbers:
     turns: np.ndarray  # (n,) f32
 
 
-def write(batch: Batch, ropes: Sequence[Rope]) -> Numbers:
-    """Write a batch down. What fills it up repeats its last row, which changes nothing."""
+def write(batch: Batch, ropes: Sequence[Rope], spare: int) -> Numbers:
+    """Write a batch down. What fills it up repeats its last row, but for its K and V, which go to
+    the page `spare`, that no table holds."""
     counts, begins = np.diff(batch.begins), batch.begins[:-1]
     sequence = np.repeat(np.arange(len(counts)), counts)
     positions = np.arange(len(sequence)) - begins[sequence] + batch.starts[sequence]
     slots = batch.tables[sequence, positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
     rows = bucket(len(positions))
     wanted = bucket(len(batch.wanted)) if len(batch.wanted) else 0
+    places = np.full(rows, spare * PAGE)
+    places[: len(slots)] = slots
     positions = _fill(positions, rows)
-    arrays = [_fill(batch.ids, rows), positions, _fill(slots, rows), _fill(batch.wanted, wanted)]
+    arrays = [_fill(batch.ids, rows), positions, places, _fill(batch.wanted, wanted)]
     groups, singles = [], np.flatnonzero(counts == 1)
     for members in [singles] * bool(len(singles)) + [[s] for s in np.flatnonzero(counts > 1)]:
         shape, its_rows, tables = _group(batch, np.asarray(members), positions)

@@ -31,7 +31,7 @@ class Runner:
         self, gguf: GGUF, program: Program, device: Device, *, rows: int, wanted: int, pages: int,
         few: Few | None = None, progress: Progress | None = None,
     ):  # fmt: skip
-        self.device = device
+        self.device, self.pages = device, pages
         with memory(device):
             self.weights = Weights(gguf, device, few)
             names = dict.fromkeys(op.weight for op in program.ops if op.kind in MATRICES)
@@ -56,7 +56,7 @@ class Runner:
     def run(self, batch: Batch, rows: int) -> np.ndarray:
         """The first rows of the result, (rows, width) f32. Raises TooLarge out of memory."""
         with memory(self.device):
-            self.graphs.run(write(batch, self.lowered.ropes))
+            self.graphs.run(write(batch, self.lowered.ropes, self.pages))
             assert self.lowered.result is not None
             return self.lowered.result[:rows].cpu().numpy()
 

@@ -29,7 +29,7 @@ def _gpu() -> str | None:
     if sys.platform == "darwin":
         return "mps" if platform.machine() == "arm64" else None
     if sys.platform == "win32":
-        there = (Path(os.environ.get("SystemRoot", "")) / "System32" / "nvcuda.dll").is_file()
+        there = (Path(os.environ.get("SYSTEMROOT", "")) / "System32" / "nvcuda.dll").is_file()
     else:
         there = any(map(os.path.exists, (NVIDIA, AMD, WSL)))
     return "cuda" if there and not _cpu_only() else None

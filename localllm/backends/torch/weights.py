@@ -37,7 +37,7 @@ class Matrix:
         return self.unpack(self.blocks[ids], torch.float32)
 
     def multiply(self, x: Tensor, scale: Tensor | None, out: Tensor) -> None:
-        """x (T, columns) times the weights to out (T, rows) f32; `scale` (T, 1) as `scaled` says."""
+        """x (T, columns) times the weights to out (T, rows) f32; `scale` (T, 1) as of `scaled`."""
         for first in range(0, len(self.blocks), self.piece):
             part = self.unpack(self.blocks[first : first + self.piece], x.dtype).t()
             target = out[:, first : first + self.piece]
