@@ -73,6 +73,7 @@ class FakeLLM:
     replies: list[FakeReply] = field(default_factory=list)
     closed: bool = False
     path: str = "/models/fake.gguf"
+    system: str | None = None
     template: Any = field(default_factory=lambda: SimpleNamespace(source="{{ messages }}"))
     defaults: Any = None
 

@@ -1,73 +1,17 @@
 """The full-screen chat, flow by flow: keys go in, the rendered screen is read."""
 
-import asyncio
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 from fake_doors import fake_doors
 from fakes_tui import FakeDelta, FakeLLM
+from screen import SMALL, WIDE, chat
 
 from localllm.errors import BadFile
-from localllm.tui.app import ChatApp
 from localllm.tui.bubble import Bubble
 from localllm.tui.history import History
 from localllm.tui.prompt import Prompt
-
-WIDE, SMALL = (120, 40), (80, 24)
-
-
-class Screen:
-    """A running app, its keyboard, and its screen as text."""
-
-    def __init__(self, app, pilot):
-        self.app, self.pilot = app, pilot
-
-    async def keys(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-
-    async def type(self, text: str) -> None:
-        await self.pilot.press(*("space" if char == " " else char for char in text))
-
-    async def ask(self, text: str) -> None:
-        await self.type(text)
-        await self.keys("enter")
-        await self.until(lambda: not self.chat._pane.busy and not self.chat._pane._waiting)
-        await self.pilot.pause(0.15)
-
-    @property
-    def chat(self):
-        return self.app.screen_stack[0]
-
-    def text(self) -> str:
-        lines = self.app.screen._compositor.render_strips()
-        return "\n".join(line.text.rstrip() for line in lines)
-
-    async def until(self, condition, seconds: float = 10.0) -> None:
-        limit = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < limit, f"waited in vain; the screen is\n{self.text()}"
-            await self.pilot.pause(0.03)
-
-    async def shows(self, *texts: str) -> None:
-        await self.until(lambda: all(text in self.text() for text in texts))
-
-
-def chat(folder, flow, *llms, size=WIDE, model=None, doors=None):
-    """Run `flow` in an app over fakes; the history stays in `folder`."""
-    doors = doors or fake_doors(folder, *(llms or [FakeLLM()]))
-
-    async def play():
-        app = ChatApp(doors, model)
-        try:
-            async with app.run_test(size=size, notifications=True) as pilot:
-                await flow(Screen(app, pilot))
-        finally:
-            app.shelf.close()
-            app.history.close()
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
@@ -128,8 +72,7 @@ def test_retry_makes_branches_and_keys_walk_over_them(tmp_path):
         await screen.keys("ctrl+r")
         await screen.shows("second", "‹ 2/2 ›")
         assert "primo" not in screen.text()
-        await screen.until(lambda: not screen.chat._pane.busy)
-        await screen.pilot.pause(0.15)
+        await screen.idle()
         await screen.keys("up", "left")
         await screen.shows("primo", "‹ 1/2 ›")
         await screen.keys("r")

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from localllm.tui import meter, thinking
 from localllm.tui.ansi import Renderer
 from localllm.tui.follow import END, Follower
 from localllm.tui.inline import Inline
-from localllm.tui.interrupt import wished
 from localllm.tui.terminal import CLEAR_LINE, DIM, RESET, printable
 
 BEAT = 0.1  # seconds between looks at the keyboard
@@ -87,17 +87,16 @@ class Printer:
         self._waiting = False
 
 
-def show(reply: Any, style: Style, write: Callable[[str], None]) -> None:
-    """Print a reply to its end. Ctrl-C stops it and keeps what has come; a second one raises."""
+def show(reply: Any, style: Style, write: Callable[[str], None], wish: Event) -> None:
+    """Print a reply to its end; once `wish` is set it is stopped, and what has come stays."""
     printer, follower = Printer(style, write), Follower(reply)
-    with wished() as wish:
-        try:
-            while (delta := follower.take(BEAT)) is not END:
-                if wish.is_set():
-                    reply.cancel()
-                if delta is not None and delta.progress:
-                    printer.progress(*delta.progress)
-                if delta is not None and delta.text:
-                    printer.text(delta.text)
-        finally:
-            printer.close()
+    try:
+        while (delta := follower.take(BEAT)) is not END:
+            if wish.is_set():
+                reply.cancel()
+            if delta is not None and delta.progress:
+                printer.progress(*delta.progress)
+            if delta is not None and delta.text:
+                printer.text(delta.text)
+    finally:
+        printer.close()

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from localllm import paths
+from localllm.errors import LocalLLMError
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
+ROUGHLY = 1.2  # memory a model takes, by the size of its file
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,43 @@ def _open(name: str, progress: Progress) -> Any:
 
 
 def _choices() -> list[Choice]:
-    return []
+    """What is installed, and below it what the catalogue can bring here."""
+    from localllm import catalog, machine, store
+
+    free = machine.available_memory()
+    here = {model.name: model for model in store.installed()}
+    known = {name: entry for name, entry in catalog.entries().items() if entry.alias is None}
+    choices = [_installed(model) for model in here.values()]
+    choices += [_known(entry, free) for name, entry in known.items() if name not in here]
+    return choices
+
+
+def _installed(model: Any) -> Choice:
+    """An installed model, with what opening it would really take."""
+    from localllm import opening
+    from localllm.gguf import GGUF
+    from localllm.sources.choose import quant
+
+    try:
+        with GGUF.open(model.path) as gguf:
+            fit = opening.plan(gguf, None, "f16")
+        fits, verdict = fit.fits, str(fit)
+    except LocalLLMError as error:
+        fits, verdict = None, error.message
+    return Choice(model.name, model.size, quant(model.path.name), True, fits, verdict)
+
+
+def _known(entry: Any, free: int) -> Choice:
+    """A model that can be pulled: only its size is known, so the verdict is a rough one."""
+    from localllm.fit import SHARE, size
+    from localllm.sources.choose import quant
+
+    fits = entry.size * ROUGHLY <= SHARE * free if entry.size else None
+    verdict = f"{entry.description} {size(free)} of memory are free.".strip()
+    return Choice(entry.name, entry.size, quant(entry.file), False, fits, verdict)
 
 
 def _pull(name: str, progress: Progress) -> None:
-    pass
+    from localllm import catalog
+
+    catalog.pull(name, progress=lambda done, total: progress(f"pulling {name}", done, total))

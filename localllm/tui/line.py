@@ -11,6 +11,7 @@ from localllm import paths
 from localllm.errors import LocalLLMError
 from localllm.tui import answer, clipboard, commands, meter
 from localllm.tui.history import History
+from localllm.tui.interrupt import wished
 from localllm.tui.reading import message, prompt_session
 from localllm.tui.session import Session
 from localllm.tui.terminal import CLEAR_LINE, DIM, RED, RESET, YELLOW, printable
@@ -127,19 +128,16 @@ class Chat:
         return whole
 
     def _answer(self, text: str) -> str:
-        """Ask and print; what to offer for editing when the model could not be asked."""
+        """Ask and print; what to offer for editing when there was no answer."""
         try:
-            reply = self.session.ask(text)
+            with wished() as wish:
+                reply = self.session.ask(text)
+                answer.show(reply, self._style(), self.write, wish)
+                self.session.keep(reply)
         except LocalLLMError as error:
             self.complain(error)
+            self.session.take_back(text)
             return text
-        try:
-            answer.show(reply, self._style(), self.write)
-        except LocalLLMError as error:
-            self.complain(error)
-            self.session.undo()
-            return text
-        self.session.keep(reply)
         self._after()
         return ""
 

@@ -80,7 +80,7 @@ class Pane(Vertical):
 
     @on(Opened)
     async def opened(self, event: Opened) -> None:
-        before, self.talk.llm = self.talk.llm, event.llm
+        before = self.talk.use(event.llm)
         self.run_worker(lambda: self._shelf.give(before), thread=True, exit_on_error=False)
         self._show_model()
         if self._waiting:

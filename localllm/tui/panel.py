@@ -47,7 +47,7 @@ class Dial(Input):
 class Panel(Vertical):
     """A line for each knob; what the user changes is sent as Turned."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "defaults", "All defaults")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "defaults", "All defaults")]
 
     def compose(self) -> ComposeResult:
         yield Label("Sampling  [dim]empty: the model's default[/dim]", classes="title")

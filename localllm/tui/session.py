@@ -35,6 +35,7 @@ class Session:
         llm = self._open_llm(name, progress)
         self.close()
         self.llm, self.used = llm, 0
+        self.system = self.system or llm.system or ""
 
     def close(self) -> None:
         if self.llm is not None:
@@ -47,7 +48,7 @@ class Session:
 
     def ask(self, text: str) -> Any:
         """Put a question and start its answer. Nothing is ever cut to make it fit: TooLarge."""
-        fresh = len(self.llm.tokenize(text)) + TEMPLATE
+        fresh = len(self.llm.tokenize(text, special=False)) + TEMPLATE
         if self.used + fresh >= self.context:
             counts = f"{self.used:,} are in use and this message needs about {fresh:,}"
             raise TooLarge(
@@ -66,6 +67,11 @@ class Session:
         self.used = self.stats["prompt_tokens"] + self.stats["completion_tokens"]
         if text:
             self.messages = [*self.messages, {"role": "assistant", "content": text}]
+
+    def take_back(self, text: str) -> None:
+        """Forget a question that got no answer."""
+        if self.messages and self.messages[-1] == {"role": "user", "content": text}:
+            self.messages = self.messages[:-1]
 
     def undo(self) -> str:
         """Take back the last exchange; what the user had written."""
@@ -109,4 +115,6 @@ class Session:
         return head + messages
 
     def _estimate(self) -> int:
-        return sum(len(self.llm.tokenize(m["content"])) + TEMPLATE for m in self.whole())
+        return sum(
+            len(self.llm.tokenize(m["content"], special=False)) + TEMPLATE for m in self.whole()
+        )

@@ -51,18 +51,21 @@ class Sidebar(Vertical):
         self.refill()
 
     def refill(self, current: int | None = None) -> None:
-        """Ask the history again; `current` is the conversation on the screen."""
+        """Ask the history again; `current`: another conversation is on the screen now."""
         self._current = current if current is not None else self._current
         found = self._history.find(self.query_one(Input).value)
         self._entries = {entry.id: entry for entry in found}
         conversations = self.query_one(Conversations)
+        at = conversations.highlighted
         conversations.clear_options()
         for entry in found:
             mark = "● " if entry.id == self._current else "  "
             title = escape(entry.title.replace("\n", " ")) or "(empty)"
             conversations.add_option(Option(mark + title, id=str(entry.id)))
-        if self._current in self._entries:
-            conversations.highlighted = list(self._entries).index(self._current)
+        if current in self._entries:
+            conversations.highlighted = list(self._entries).index(current)
+        elif at is not None and found:
+            conversations.highlighted = min(at, len(found) - 1)
 
     @on(Input.Changed)
     def search(self) -> None:

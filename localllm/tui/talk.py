@@ -30,6 +30,13 @@ class Talk:
         self.feeds: dict[int, Feed] = {}  # by turn
         self.logprobs: dict[int, list[Any]] = {}  # by turn; kept while the program runs
 
+    def use(self, llm: Any) -> Any:
+        """Have another model answer from now on; the one before, for whoever closes it."""
+        before, self.llm = self.llm, llm
+        if not self.chat.id and not self.chat.system:
+            self.chat.system = llm.system or ""
+        return before
+
     def new(self) -> None:
         """Begin another conversation, with the same system prompt."""
         self.chat = Conversation(0, system=self.chat.system)
