@@ -82,11 +82,11 @@ class Bubble(Widget, can_focus=True):
         self.refresh(layout=True)
 
     def _laid_out(self, width: int) -> list[Line]:
-        head = [Line(Content.styled(self._head(), "bold $text-muted"))]
+        head = [Line(Content.styled(self._head(), "bold $foreground 60%"))]
         if self.turn.role == "user":
             return head + plain(self.turn.content, width)
         body = self._prose.lines(width) if self._answer else []
-        foot = plain(self._foot, width, "$text-muted 70%") if self._foot else []
+        foot = plain(self._foot, width, "$foreground 50%") if self._foot else []
         return [*head, *self._thoughts(width), *body, *([BLANK] if body and foot else []), *foot]
 
     def _head(self) -> str:
@@ -101,9 +101,9 @@ class Bubble(Widget, can_focus=True):
         if not self._reasoning:
             return []
         mark = "▼" if self._unfolded else "▶"
-        lines = [Line(Content.styled(f"{mark} Thinking", "$text-muted"))]
+        lines = [Line(Content.styled(f"{mark} Thinking", "$foreground 60%"))]
         if self._unfolded:
-            rows = plain(self._reasoning, width - 2, "$text-muted italic")
+            rows = plain(self._reasoning, width - 2, "$foreground 60% italic")
             lines += [Line(row.text.pad_left(2)) for row in rows]
         return [*lines, BLANK]
 

@@ -16,7 +16,7 @@ def table(rows: list[list[Content]], width: int) -> list[Content]:
         lines += _row(row, widths)
         if number == 0:
             rule = "─┼─".join("─" * each for each in widths)
-            lines.append(Content.styled(rule, "$text-muted"))
+            lines.append(Content.styled(rule, "$foreground 60%"))
     return lines
 
 
@@ -43,5 +43,5 @@ def _row(cells: list[Content], widths: list[int]) -> list[Content]:
             part.pad_right(max(0, width - part.cell_length))
             for part, width in zip(parts, widths, strict=True)
         ]
-        lines.append(Content.styled(BETWEEN, "$text-muted").join(padded))
+        lines.append(Content.styled(BETWEEN, "$foreground 60%").join(padded))
     return lines

@@ -14,7 +14,7 @@ from textual.highlight import highlight
 from localllm.tui.grid import table
 
 NARROWEST = 8  # columns that even the deepest list leaves to its text
-BAR, CODE = "$text-muted on $surface-lighten-1", "on $panel"
+BAR, CODE = "$foreground 60% on $surface-lighten-1", "on $panel"
 HEADINGS = {"h1": "bold $text-primary underline", "h2": "bold $text-primary"}
 INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 COPY = " copy "
@@ -78,7 +78,7 @@ def _list(node: SyntaxTreeNode, width: int) -> list[Line]:
 
 
 def _quote(node: SyntaxTreeNode, width: int) -> list[Line]:
-    mark = Content.styled("▌ ", "$text-muted")
+    mark = Content.styled("▌ ", "$foreground 60%")
     return _hung(typeset(node.children, width - 2), mark, mark)
 
 
@@ -104,7 +104,7 @@ def _fence(node: SyntaxTreeNode, width: int) -> list[Line]:
 
 
 def _rule(node: SyntaxTreeNode, width: int) -> list[Line]:
-    return [Line(Content.styled("─" * width, "$text-muted"))]
+    return [Line(Content.styled("─" * width, "$foreground 60%"))]
 
 
 def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
@@ -144,5 +144,5 @@ def inline(node: SyntaxTreeNode) -> Content:
     text = Content("").join(map(inline, node.children)).stylize(INLINE.get(node.type, ""))
     address = str(node.attrs.get("href") or node.attrs.get("src") or "")
     if address and address != text.plain:
-        text += Content.styled(f" ({address})", "$text-muted")
+        text += Content.styled(f" ({address})", "$foreground 60%")
     return text
