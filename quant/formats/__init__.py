@@ -1,14 +1,16 @@
 """The block formats localllm runs: one file each, found by its name in lower case."""
 
+import functools
 import importlib
 import pkgutil
 
 from quant.format import Format
 
 
-def supported() -> list[str]:
+@functools.cache
+def supported() -> tuple[str, ...]:
     """The names of the formats there is a file for."""
-    return sorted(module.name.upper() for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(module.name.upper() for module in pkgutil.iter_modules(__path__)))
 
 
 def format_of(name: str) -> Format:
