@@ -208,6 +208,18 @@ def stack(context, vectors):
     return types.intp(vectors), generate
 
 
+@intrinsic
+def prefetch(context, address):
+    """Ask for a cache line that will be read soon."""
+
+    def generate(ctx, b, sig, args):
+        byte, flags = I8.as_pointer(), [ir.Constant(I32, k) for k in (0, 3, 1)]
+        call(b, "llvm.prefetch.p0", ir.VoidType(), b.inttoptr(args[0], byte), *flags)
+        return nothing(ctx)
+
+    return types.void(types.intp), generate
+
+
 # ---- values ---------------------------------------------------------------------------------------
 
 

@@ -12,16 +12,17 @@ from localllm.kernels.fields import BATCH, FIRST_TASKS, OWN, POSITIONS, SPAN, SP
 from localllm.kernels.fields import TASK_BYTES, TASK_COUNT, TASK_LIST, TASK_POSITION, TASK_ROW
 from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is_single, rows_of
 from localllm.kernels.fields import scratch_of
-from localllm.kernels.pages import V_LEVEL
+from localllm.kernels.pages import BAND, BAND_BYTES, GROUP, V_LEVEL, VECTORS, k_page, v_page
+from localllm.kernels.pages import v_scales
 from quant.jit import inline, kernel
 from quant.rows import PANEL, SLOT_BYTES, quantise
-from quant.simd import LANES, exp, fma, get_f32, get_i32, get_i64, lanes_between, load_f32
+from quant.simd import BYTES, LANES, exp, fma, get_f32, get_i32, get_i64, lanes_between, load_f32
 from quant.simd import load_i32, maximum, peak, put_f32, splat_f32, store_f32, store_low_halves
 from quant.simd import to_i32, total
 from quant.tiles import dot_pairs, int_zeros_like, scale_rows, store_rows, zeros
 
-(Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, PAGE_BYTES, HEAD_BYTES, V_OFFSET, WINDOW,
- SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
+(Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
+ WINDOW, SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
  LAST) = range(OWN, OWN + 21)  # fmt: skip
 
 LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
@@ -37,7 +38,7 @@ PART = WEIGHT_SCALES + 64
 
 def part_bytes(v_dims: int) -> int:
     """Bytes of one row's result for one span."""
-    return -(-v_dims // 16) * 64 + 64
+    return -(-v_dims // 32) * 128 + 64
 
 
 def scratch_bytes(v_dims: int, group: int) -> int:
@@ -58,12 +59,24 @@ def first_position(position, window):
 
 
 @inline
+def entry(task, index):
+    """The page at that place of a task's table."""
+    return np.int64(get_i32(arg(task, TASK_TABLE) + 4 * index))
+
+
+@inline
+def head_pool(args, kv):
+    """Where a KV head's pages begin."""
+    return arg(args, POOL) + kv * arg(args, HEAD_BYTES)
+
+
+@inline
 def score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, out):
     """Rows of Q against `pages` pages of K from page `begin` on: (rows, SPAN) f32 at `out`."""
-    dims, table = arg(args, K_DIMS), arg(task, TASK_TABLE)
+    dims, pool = arg(args, K_DIMS), head_pool(args, kv)
+    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
     for p in range(pages):
-        page = np.int64(get_i32(table + 4 * (begin + p)))
-        k = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
+        k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
         for c in range(0, PAGE * 4, 4 * LANES):
             i = int_zeros_like(tile)
             for pair in range(dims // 2):
@@ -89,13 +102,12 @@ def soften(args, task, kv, begin, pages, row, position, memory, part):
             v = lanes_between(v, low - c, seen - c, np.float32(10 * LOW))
         store_f32(scores + 4 * c, v)
         top = maximum(top, v)
-    highest, table = peak(top), arg(task, TASK_TABLE)
+    highest, pool, dims = peak(top), head_pool(args, kv), (arg(args, V_DIMS) + 31) // 32 * 32
+    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
     zero, shift = splat_f32(np.float32(0)), splat_f32(highest)
     whole, most = zero, zero
     for p in range(pages):
-        page = np.int64(get_i32(table + 4 * (begin + p)))
-        v = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
-        v += arg(args, V_OFFSET) + (arg(args, V_DIMS) + 15) // 16 * 16 * PAGE * 2
+        v = v_scales(pool, entry(task, begin + p), group_bytes, k_size, dims)
         for c in range(0, PAGE * 4, 4 * LANES):
             weight = exp(load_f32(scores + p * PAGE * 4 + c) - shift)
             whole = whole + weight
@@ -115,19 +127,21 @@ def soften(args, task, kv, begin, pages, row, position, memory, part):
 @inline
 def weigh(tile, task, args, kv, begin, pages, memory, out):
     """16-bit weights times pages of V: the sums of a part for each row, at `out`."""
-    dims, table = (arg(args, V_DIMS) + 15) // 16 * 16, arg(task, TASK_TABLE)
-    for c in range(0, dims * 4, 4 * LANES):
-        i = int_zeros_like(tile)
+    dims, pool, one = arg(args, V_DIMS), head_pool(args, kv), splat_f32(np.float32(1))
+    group_bytes, k_size, size = arg(args, GROUP_BYTES), arg(args, K_BYTES), arg(args, PART_BYTES)
+    for band in range((dims + 31) // 32 * 32 // BAND):
+        i, j, to = int_zeros_like(tile), int_zeros_like(tile), out + band * BAND * 4
         for p in range(pages):
-            page = np.int64(get_i32(table + 4 * (begin + p)))
-            v = arg(args, POOL) + page * arg(args, PAGE_BYTES) + kv * arg(args, HEAD_BYTES)
-            v += arg(args, V_OFFSET) + c
+            v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
+            v += band * GROUP * BAND_BYTES
             for pair in range(PAGE // 2):
                 x = memory + WEIGHTS + (p * PAGE // 2 + pair) * 4
-                i = dot_pairs(i, load_i32(v + pair * dims * 4), x, SPAN * 2)
-        one = splat_f32(np.float32(1))
-        sums = scale_rows(i, one, memory + WEIGHT_SCALES, 4)
-        store_rows(sums, out + c, arg(args, PART_BYTES))
+                i = dot_pairs(i, load_i32(v + pair * 4 * BAND), x, SPAN * 2)
+                if VECTORS == 2:
+                    j = dot_pairs(j, load_i32(v + pair * 4 * BAND + BYTES), x, SPAN * 2)
+        store_rows(scale_rows(i, one, memory + WEIGHT_SCALES, 4), to, size)
+        if VECTORS == 2:
+            store_rows(scale_rows(j, one, memory + WEIGHT_SCALES, 4), to + BYTES, size)
 
 
 @inline

@@ -5,15 +5,15 @@ import numpy as np
 from localllm.batch import PAGE
 from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, rows_of, BATCH
 from localllm.kernels.norm import square_sum
-from localllm.kernels.pages import store_k, store_v, to_halves
+from localllm.kernels.pages import k_page, store_k, store_v, to_halves, v_page, v_scales
 from quant.jit import inline, kernel
 from quant.rows import PANEL
 from quant.simd import LANES, fma, get_f32, get_i32, get_i64, load_f32, put_f32, splat_f32, stack
 from quant.simd import store_f32, swap_pairs
 
 (Q, K, V, STRIDE_Q, STRIDE_K, STRIDE_V, HEADS, KV_HEADS, K_DIMS, V_DIMS, Q_GAIN, K_GAIN, EPSILON,
- ROPE, ROPE_DIMS, ROPE_KIND, Q_OUT, Q_SCALES, Q_SCALE, LEVEL, POOL, PAGE_BYTES, HEAD_BYTES,
- V_OFFSET) = range(OWN, OWN + 24)  # fmt: skip
+ ROPE, ROPE_DIMS, ROPE_KIND, Q_OUT, Q_SCALES, Q_SCALE, LEVEL, POOL, GROUP_BYTES,
+ HEAD_BYTES, K_BYTES) = range(OWN, OWN + 24)  # fmt: skip
 
 NO_ROPE, NEIGHBOURS, HALVES = range(3)  # which dims turn together: 2i and 2i + 1, or i and i + n/2
 
@@ -76,17 +76,20 @@ def turn(x, args, position):
 
 
 @inline
-def prepare_head(args, t, kv, position, page, slot):
+def prepare_head(args, t, kv, position, page):
     """One KV head of one token: K and V to their page, its group of Q to 16 bits."""
     dims, epsilon, head = arg(args, K_DIMS), get_f32(args + 8 * EPSILON), stack(128)
-    at = page + kv * arg(args, HEAD_BYTES)
-    load_head(arg(args, K) + t * arg(args, STRIDE_K) + kv * 4 * dims, dims, arg(args, K_GAIN), epsilon, head)
+    pool, group_bytes = arg(args, POOL) + kv * arg(args, HEAD_BYTES), arg(args, GROUP_BYTES)
+    k_size, slot, v_dims = arg(args, K_BYTES), position % PAGE, arg(args, V_DIMS)
+    k = arg(args, K) + t * arg(args, STRIDE_K) + kv * 4 * dims
+    load_head(k, dims, arg(args, K_GAIN), epsilon, head)
     turn(head, args, position)
-    store_k(head, dims, arg(args, LEVEL), at, slot)
-    v_dims = arg(args, V_DIMS)
+    store_k(head, dims, arg(args, LEVEL), k_page(pool, page, group_bytes, k_size), slot)
     v = arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims
     load_head(v, v_dims, 0, epsilon, head)
-    store_v(head, (v_dims + 15) // 16 * 16, at + arg(args, V_OFFSET), slot)
+    padded = (v_dims + 31) // 32 * 32
+    scales = v_scales(pool, page, group_bytes, k_size, padded)
+    store_v(head, padded, v_page(pool, page, group_bytes, k_size), scales, slot)
     group = arg(args, HEADS) // arg(args, KV_HEADS)
     for h in range(kv * group, (kv + 1) * group):
         q = arg(args, Q) + t * arg(args, STRIDE_Q) + h * 4 * dims
@@ -107,5 +110,4 @@ def heads(args, begin, end, lane):
             position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
             table = get_i64(arg(batch, TABLES) + 8 * t)
             page = np.int64(get_i32(table + position // PAGE * 4))
-            where = arg(args, POOL) + page * arg(args, PAGE_BYTES)
-            prepare_head(args, t, kv, position, where, position % PAGE)
+            prepare_head(args, t, kv, position, page)

@@ -3,8 +3,12 @@
 At the size of f16 and at least its accuracy (11 bits below the largest of a head, where f16 has 11
 below each power of two), and the processor multiplies pairs of them in one instruction.
 
-A page of one layer and KV head is K, then V. K: (dims / 2, PAGE, 2) i16, then PAGE f32 scales.
-V: (PAGE / 2, dims, 2) i16, dims rounded up to 16, then PAGE f32 scales.
+In memory the pages of a SPAN of positions stand together as a group: of each layer, of each head,
+K of all of them, then V. Handed out in order, they are read as one stream, which is what memory
+is fast at; and a short context touches little memory.
+K of a page and head: (dims / 2, PAGE, 2) i16, then PAGE f32 scales.
+V of a group and head: (dims / BAND, GROUP pages, PAGE / 2, BAND, 2) i16, dims rounded up to 32,
+then GROUP x PAGE f32 scales: the band of dims that one register tile sums up is a stream too.
 """
 
 import numpy as np
@@ -13,8 +17,13 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, round_up
 from quant.jit import inline
 from quant.simd import BYTES, LANES, absolute, load_f32, load_i32, maximum, peak, put_f32, put_i32
-from quant.simd import get_i32, put_halves, splat_f32, stack, store_i32, store_low_halves, to_i32
+from quant.simd import get_i16, get_i32, put_halves, put_i16, splat_f32, stack, store_i32
+from quant.simd import store_low_halves, to_i32
 
+GROUP = SPAN // PAGE  # pages
+VECTORS = 2 if LANES == 16 else 1  # of dims, that a register tile of weights sums up at once
+BAND = VECTORS * LANES
+BAND_BYTES = BAND * PAGE * 2  # of a page
 V_LEVEL = 4095  # |V| and the weights of a span: 128 products of 4095 * 4095 still fit an i32
 assert V_LEVEL * V_LEVEL * SPAN < 2**31
 
@@ -30,8 +39,27 @@ def k_bytes(dims: int) -> int:
 
 
 def v_bytes(dims: int) -> int:
-    """Bytes of one page and head of V."""
-    return round_up(dims, 16) * PAGE * 2 + PAGE * 4
+    """Bytes of one page and head of V, its share of the group's."""
+    return round_up(dims, 32) * PAGE * 2 + PAGE * 4
+
+
+@inline
+def k_page(pool, page, group_bytes, k_size):
+    """Where a page of K stands; `pool` is the place of its layer and head in the first group."""
+    return pool + page // GROUP * group_bytes + page % GROUP * k_size
+
+
+@inline
+def v_page(pool, page, group_bytes, k_size):
+    """Where a page's part of the first band of V stands; other bands GROUP * BAND_BYTES apart."""
+    return pool + page // GROUP * group_bytes + GROUP * k_size + page % GROUP * BAND_BYTES
+
+
+@inline
+def v_scales(pool, page, group_bytes, k_size, dims):
+    """Where the scales of a page of V stand."""
+    v = pool + page // GROUP * group_bytes + GROUP * k_size
+    return v + GROUP * dims * PAGE * 2 + page % GROUP * PAGE * 4
 
 
 @inline
@@ -42,8 +70,14 @@ def to_halves(x, dims, level, out):
         top = maximum(top, absolute(load_f32(x + c)))
     largest, most = peak(top), np.float32(level)
     inverse = splat_f32(most / largest if largest > np.float32(1e-30) else np.float32(0))
-    for c in range(0, dims, LANES):
+    whole = dims // LANES * LANES
+    for c in range(0, whole, LANES):
         store_low_halves(out + 2 * c, to_i32(load_f32(x + 4 * c) * inverse))
+    if whole < dims:  # behind `out` stands the next head
+        tail = stack(1)
+        store_low_halves(tail, to_i32(load_f32(x + 4 * whole) * inverse))
+        for c in range(dims - whole):
+            put_i16(out + 2 * (whole + c), get_i16(tail + 2 * c))
     return largest / most
 
 
@@ -58,15 +92,16 @@ def store_k(x, dims, level, page, slot):
 
 
 @inline
-def store_v(x, dims, page, slot):
-    """A head of V, `dims` rounded up to 16, into its half of a pair of slots of a page."""
+def store_v(x, dims, page, scales, slot):
+    """A head of V, `dims` rounded up to 32, into its half of a pair of slots of a page."""
     top = absolute(load_f32(x))
     for c in range(4 * LANES, 4 * dims, 4 * LANES):
         top = maximum(top, absolute(load_f32(x + c)))
     largest, most = peak(top), np.float32(V_LEVEL)
     inverse = splat_f32(most / largest if largest > np.float32(1e-30) else np.float32(0))
-    row = page + slot // 2 * dims * 4
     for c in range(0, 4 * dims, BYTES):
         q = to_i32(load_f32(x + c) * inverse)
-        store_i32(row + c, put_halves(load_i32(row + c), q, slot % 2))
-    put_f32(page + dims * PAGE * 2 + 4 * slot, largest / most)
+        band, within = c // (4 * BAND), c % (4 * BAND)
+        at = page + band * GROUP * BAND_BYTES + slot // 2 * 4 * BAND + within
+        store_i32(at, put_halves(load_i32(at), q, slot % 2))
+    put_f32(scales + 4 * slot, largest / most)

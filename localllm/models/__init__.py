@@ -66,7 +66,7 @@ def estimate(
 
 def page_bytes(layer) -> int:
     """Bytes that a page takes in one layer: 16-bit K and V with a scale for each token and head."""
-    k, v = layer.k_dims, -(-layer.v_dims // 16) * 16
+    k, v = layer.k_dims, -(-layer.v_dims // 32) * 32
     return layer.kv_heads * PAGE * (2 * k + 4 + 2 * v + 4)
 
 

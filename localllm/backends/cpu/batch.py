@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from localllm.backends.cpu.team import aligned
+from localllm.backends.cpu.memory import aligned
 from localllm.batch import PAGE, Batch, Model
 from localllm.errors import BadRequest
 from localllm.kernels import fields

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from localllm.backends.cpu.pool import Pool
 from localllm.backends.cpu.rope import RopeTable
-from localllm.backends.cpu.team import aligned
+from localllm.backends.cpu.memory import aligned
 from localllm.backends.cpu.weights import Matrix, Weights
 from localllm.kernels import attention, fields, heads, linear, norm
 from localllm.kernels.fields import float_bits, round_up
-from localllm.kernels.pages import k_bytes, k_level, v_bytes
+from localllm.kernels.pages import GROUP, k_bytes, k_level, v_bytes
 from localllm.program import Attention, Op, Program
 from quant.jit import Kernel
 from quant.rows import PANEL, SLOT_BYTES
@@ -82,7 +83,7 @@ class Lowered:
     steps: list[Step] = field(default_factory=list)
     memory: list[np.ndarray] = field(default_factory=list)
     ropes: dict[object, RopeTable] = field(default_factory=dict)
-    pools: list[np.ndarray] = field(default_factory=list)  # a layer each, (pages, bytes)
+    pool: Pool | None = None
     embedded: Rows | None = None
     logits: Rows | None = None
 
@@ -101,7 +102,7 @@ class Lowering:
         self.free: dict[int, list[int]] = {}  # buffers nobody reads any more, by size
         self.sizes_of: dict[int, int] = {}
         self.shared: dict[tuple[str, int], int] = {}
-        self.out = Lowered()
+        self.out = Lowered(pool=Pool(program.layers, sizes.pages))
         self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
         self.wanted, self.layer = False, -1
         self.scratch_bytes = self._scratch_bytes(program.layers)
@@ -378,11 +379,11 @@ class Lowering:
 
     def _attend(self, i: int, op: Op) -> None:
         a = op.attention
-        pool = self._pool(a)
         common = {
             "HEADS": a.heads, "KV_HEADS": a.kv_heads, "K_DIMS": a.k_dims, "V_DIMS": a.v_dims,
-            "POOL": pool.ctypes.data, "PAGE_BYTES": pool.shape[1],
-            "HEAD_BYTES": k_bytes(a.k_dims) + v_bytes(a.v_dims), "V_OFFSET": k_bytes(a.k_dims),
+            "POOL": self.out.pool.layer(a.layer), "GROUP_BYTES": self.out.pool.group_bytes,
+            "HEAD_BYTES": GROUP * (k_bytes(a.k_dims) + v_bytes(a.v_dims)),
+            "K_BYTES": k_bytes(a.k_dims),
         }  # fmt: skip
         q_out = self._shared("q", (self.sizes.rows + 8) * a.heads * a.k_dims * 2)
         scales = self._shared("scales", (self.sizes.rows + 8) * a.heads * 4)
@@ -393,14 +394,8 @@ class Lowering:
         self._spans(i, a, {**common, "Q": q_out, "Q_SCALES": scales, "LAST": last})
         self.wanted = self.wanted or last
 
-    def _pool(self, a: Attention) -> np.ndarray:
-        size = a.kv_heads * (k_bytes(a.k_dims) + v_bytes(a.v_dims))
-        pool = aligned(self.sizes.pages * size).reshape(self.sizes.pages, size)
-        self.out.pools.append(pool)
-        return pool
-
     def _heads(self, op: Op, a: Attention, more: dict[str, int]) -> None:
-        args = self._block(heads.V_OFFSET + 1)
+        args = self._block(heads.K_BYTES + 1)
         sources = dict(zip("QKV", map(self._source, op.inputs), strict=True))
         for name, (rows, _, _) in sources.items():
             args[getattr(heads, name)], args[getattr(heads, f"STRIDE_{name}")] = _row(rows)

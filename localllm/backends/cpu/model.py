@@ -105,8 +105,7 @@ class CPUModel:
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy a page of KV in all layers."""
-        for pool in self.lowered.pools:
-            pool[target] = pool[source]
+        self.lowered.pool.copy(source, target)
 
     def close(self) -> None:
         """End the team's threads."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from localllm.backends.cpu.team import aligned
+from localllm.backends.cpu.memory import aligned
 from localllm.kernels.heads import HALVES, NEIGHBOURS
 from localllm.program import Rope
 from quant.simd import LANES

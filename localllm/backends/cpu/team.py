@@ -11,14 +11,13 @@ import threading
 
 import numpy as np
 
+from localllm.backends.cpu.memory import LINE, aligned
 from quant.jit import inline, native
 from quant.simd import get_i64, put_i64
 from quant.threads import atomic_add, atomic_load, atomic_store, call4, compare_exchange
 from quant.threads import give_way, pause, ticks
 
-LINE = 64  # bytes of a cache line: words that different lanes write do not share one
-
-# Words of the team, each on its own line; then two lines a lane: parked, and the step it is in.
+# Words of the team, each on its own line, for lanes write to different ones; then two lines a lane: parked, and the step it is in.
 STEP, PROGRAM, OPS, COUNTS, CLOCK, LANE_WORDS = (LINE * n for n in range(6))
 PARKED, ACTIVE = 0, LINE
 STOP = -1
@@ -210,10 +209,3 @@ class Team:
         for thread in self.helpers:
             thread.join()
         self.helpers = []
-
-
-def aligned(size: int) -> np.ndarray:
-    """Zeroed bytes that begin on a cache line; pages nobody touches cost nothing."""
-    raw = np.zeros(size + LINE, np.uint8)
-    start = -raw.ctypes.data % LINE
-    return raw[start : start + size]

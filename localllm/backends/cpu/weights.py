@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localllm.backends.cpu.memory import Arena
-from localllm.backends.cpu.team import Table, Team, aligned
+from localllm.backends.cpu.memory import Arena, aligned
+from localllm.backends.cpu.team import Table, Team
 from localllm.errors import BadFile, Unsupported
 from localllm.gguf import GGUF
 from localllm.kernels import pack
