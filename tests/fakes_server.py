@@ -16,6 +16,7 @@ from localllm.server.lifetime import run
 from localllm.server.pool import Known
 from localllm.server.settings import Settings
 from localllm.server.site import Site
+from localllm.text.tokenizer import Part
 
 VOCAB, BOS, EOS, PRE, SUF, MID = 261, 256, 257, 258, 259, 260
 SPECIAL = {"<s>": BOS, "</s>": EOS, "<pre>": PRE, "<suf>": SUF, "<mid>": MID}
@@ -29,12 +30,6 @@ class Delta:
     progress: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Part:
-    text: str
-    trusted: bool
-
-
 class FakeTokenizer:
     """A byte is a token."""
 
@@ -46,7 +41,7 @@ class FakeTokenizer:
     def encode(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
         return list(text.encode())
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
         return bytes(id for id in ids if id < 256).decode("utf-8", "replace")
 
     def token_bytes(self, id: int) -> bytes:
@@ -54,7 +49,7 @@ class FakeTokenizer:
 
 
 class FakeTemplate:
-    source, supports_tools, supports_system = "{{ messages }}", True, True
+    source, supports_tools, supports_system = "{{ messages }} <tool_call>", True, True
 
     def render(
         self, messages: Any, tools: Any = None, add_generation_prompt: bool = True, **extra: Any
@@ -88,7 +83,8 @@ class FakeReply:
             if self._cancelled.wait(self.llm.seconds) or self._cancelled.is_set():
                 self._reason = "cancelled"
                 return
-            if limit is not None and self._made >= limit:
+            full = len(self.ids) + self._made >= self.llm.context
+            if full or (limit is not None and self._made >= limit):
                 self._reason = "length"
                 return
             self._made += 1
@@ -140,7 +136,7 @@ def _logprob(id: int, top: int) -> Logprob:
 @dataclass
 class FakeModel:
     vocab: int = VOCAB
-    trained_context: int = 8192
+    architecture: str = "fake"
     parameters: int = 1000
 
 
@@ -162,6 +158,7 @@ class FakeLLM:
     tokenizer: FakeTokenizer = field(default_factory=FakeTokenizer)
     model: FakeModel = field(default_factory=FakeModel)
     worker: FakeWorker = field(default_factory=FakeWorker)
+    metadata: dict[str, Any] = field(default_factory=lambda: {"fake.context_length": 8192})
     defaults: Sampling = field(default_factory=Sampling)
     running: int = 0
     most_running: int = 0

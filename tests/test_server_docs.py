@@ -18,7 +18,7 @@ API = Path(__file__).parent.parent / "docs" / "api.md"
 def site(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALLLM_HOME", str(tmp_path_factory.mktemp("home")))
-        with serving(FakeLibrary(FakeLLM(answer="Hi")), ["fake"]) as site:
+        with serving(FakeLibrary(FakeLLM(answer="Hi", context=600)), ["fake"]) as site:
             yield site
 
 

@@ -2,24 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A bit of an answer. kind: "text", "thinking", or "call" (a new tool call's name) and
-    "arguments" (more of the last call's JSON)."""
-
-    kind: str
-    text: str
-
-
-class Splitter(Protocol):
-    """Tells text, thinking and tool calls apart, as the text comes."""
-
-    def push(self, text: str) -> Iterable[Piece]: ...
-
-    def flush(self) -> Iterable[Piece]: ...
+from localllm.text.parts import Parts, Piece
 
 
 @dataclass
@@ -28,7 +13,7 @@ class Choice:
 
     index: int
     id: str
-    splitter: Splitter
+    splitter: Parts
     tokenizer: Any
     most_calls: int | None = None
     closed: bool = False  # one call too many has begun: nothing is added any more

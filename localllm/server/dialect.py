@@ -1,11 +1,17 @@
 """Tools as a request names them, and how a model's answer is told apart from its calls."""
 
-from collections.abc import Iterable
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from localllm.errors import BadRequest
-from localllm.server.choice import Piece, Splitter
+from localllm.text.parts import DIALECTS, Dialect, Parts, dialect_of, opens_thinking
+
+FORMS = {  # a dialect's name -> what stands before and after a call, the key of its arguments
+    "hermes": ("<tool_call>\n", "\n</tool_call>", "arguments"),
+    "mistral": ("[TOOL_CALLS][", "]", "arguments"),
+    "llama3": ("", "", "parameters"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,15 +43,38 @@ class Tools:
         return cls(tools, must, parallel)
 
 
-class Plain:
-    """Everything is text."""
-
-    def push(self, text: str) -> Iterable[Piece]:
-        return (Piece("text", text),) if text else ()
-
-    def flush(self) -> Iterable[Piece]:
-        return ()
+def dialect(llm: Any, tools: Tools) -> Dialect | None:
+    """How the model marks its calls. Of one that knows none, a call that must be is Hermes'."""
+    if not tools.shown:
+        return None
+    known = dialect_of(llm.template.source) if llm.template else None
+    return known or (DIALECTS[0] if tools.must else None)
 
 
-def splitter(llm: Any, tools: Tools) -> Splitter:
-    return Plain()
+def splitter(llm: Any, tools: Tools, prompt: str) -> Parts:
+    """What tells an answer's text, thinking and calls apart. prompt: its last letters."""
+    names = [tool["function"]["name"] for tool in tools.shown or ()]
+    return Parts(dialect(llm, tools), names, opens_thinking(prompt))
+
+
+def call_grammar(tools: Tools, dialect: Dialect, options: dict[str, Any]) -> str:
+    """Lark for one call of one of the functions that must be called, as the dialect writes it.
+
+    options: how JSON is spaced, for llguidance.
+    """
+    opening, closing, key = FORMS[dialect.name]
+    calls = " | ".join(f"call_{i}" for i in range(len(tools.must)))
+    head = f"{json.dumps(opening)} " if opening else ""
+    tail = f" {json.dumps(closing)}" if closing else ""
+    lines = [f"start: {head}({calls}){tail}"]
+    for i, function in enumerate(tools.must):
+        arguments = function.get("parameters") or {"type": "object"}
+        schema = {
+            "type": "object",
+            "properties": {"name": {"const": function["name"]}, key: arguments},
+            "required": ["name", key],
+            "additionalProperties": False,
+            "x-guidance": options,
+        }
+        lines.append(f"call_{i}: %json {json.dumps(schema)}")
+    return "\n".join(lines)

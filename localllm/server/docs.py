@@ -1,7 +1,6 @@
 """docs/api.md, made from the endpoints' declarations; a test holds the two together."""
 
 from pathlib import Path
-from typing import Any
 
 from localllm.server.application import endpoints
 from localllm.server.endpoint import Endpoint, Field
@@ -70,11 +69,9 @@ def _bounds(schema: Schema) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None:
         return ""
-    return f", {_plain(low)} or more" if _huge(high) else f", {_plain(low)} to {_plain(high)}"
-
-
-def _huge(high: Any) -> bool:
-    return high is None or high >= 2**31 - 1
+    if high is None or high >= 2**31 - 1:
+        return f", {_plain(low)} or more"
+    return f", {_plain(low)} to {_plain(high)}"
 
 
 def _plain(number: float) -> str:

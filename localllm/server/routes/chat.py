@@ -15,6 +15,7 @@ from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.pump import Reply
 from localllm.server.running import Run, running
 from localllm.server.stream import DONE, PING, EventStream, dumps, event
+from localllm.text.parts import Parts, opens_thinking
 
 BODY = Body(
     (
@@ -48,6 +49,7 @@ BODY = Body(
         *fields.IGNORED,
     )
 )  # fmt: skip
+LAST = 16  # tokens of the prompt that may open the model's reasoning
 RESERVED = {"messages", "tools", "add_generation_prompt", "self"}
 
 
@@ -61,6 +63,7 @@ class Chat:
         self.id, self.created = f"chatcmpl-{call.record.id}", int(time.time())
         self.choices: list[Choice] = []
         self.extra = template_options(self.body)
+        self.opening = ""  # the prompt's last letters
 
     def ask(self, llm: Any) -> list[Reply]:
         """Render, tokenize and submit; in a thread."""
@@ -69,19 +72,24 @@ class Chat:
             raise BadRequest(f"{llm.name} is a base model: it has no chat template.", hint)
         said = messages.plain(self.body["messages"])
         ids = llm.prompt(said, self.tools.shown, **self.extra)
+        self.opening = llm.tokenizer.decode(ids[-LAST:], special=True)
         asked = ask.options(self.call, llm)
         asked["max_tokens"] = ask.most_tokens(self.body, "max_completion_tokens", "max_tokens")
         if self.body.get("logprobs"):
             asked["logprobs"] = int(self.body.get("top_logprobs", 0))
         elif "top_logprobs" in self.body:
             raise BadRequest("top_logprobs needs logprobs: true.")
-        mask = mask_for(self.body, llm, self.tools)
+        mask = mask_for(self.body, llm, self.tools, opens_thinking(self.opening))
         return ask.submit_all(llm, [ids], self.answers, asked, mask)
 
     def begin(self, run: Run) -> None:
         most = None if self.tools.parallel else 1
+
+        def split() -> Parts:
+            return splitter(run.llm, self.tools, self.opening)
+
         self.choices = [
-            Choice(i, self.call.record.id, splitter(run.llm, self.tools), run.llm.tokenizer, most)
+            Choice(i, self.call.record.id, split(), run.llm.tokenizer, most)
             for i in range(self.answers)
         ]
 

@@ -23,7 +23,7 @@ def shape(known: Known, entry: Entry | None) -> dict[str, Any]:
         shown["meta"] = {
             "n_vocab": llm.model.vocab,
             "n_ctx": llm.context,
-            "n_ctx_train": llm.model.trained_context,
+            "n_ctx_train": llm.metadata.get(f"{llm.model.architecture}.context_length"),
             "n_params": llm.model.parameters,
             "size": known.size,
         }
