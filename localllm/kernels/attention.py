@@ -30,10 +30,13 @@ PAGES = SPAN // PAGE
 ROW_BYTES = SPAN * 4  # of scores
 TOTAL, PEAK = 0, 4  # behind the sums of a part: what they are divided by, the highest score
 
-# Of a lane's scratch: scores of 8 rows, their 16-bit weights, the scales of those, a part of 8.
+# Of a lane's scratch: scores of 8 rows, their 16-bit weights, the scales of those and of V, the
+# highest of each row, parts.
 WEIGHTS = 8 * ROW_BYTES
 WEIGHT_SCALES = WEIGHTS + 8 * SPAN * 2
-PART = WEIGHT_SCALES + 64
+PEAKS = WEIGHT_SCALES + 64
+V_SCALES = PEAKS + 64
+PART = V_SCALES + 4 * SPAN
 
 
 def part_bytes(v_dims: int) -> int:
@@ -86,42 +89,66 @@ def score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, out
 
 
 @inline
-def soften(args, task, kv, begin, pages, row, position, memory, part):
-    """One row of scores to 16-bit weights and their scale; its sum and peak to `part`."""
-    scores, first = memory + row * ROW_BYTES, begin * PAGE
+def hide(args, scores, first, pages, position):
+    """One row of scores: capped, what may not be seen pushed down; the highest of them."""
     low = first_position(position, arg(args, WINDOW)) - first
-    seen, top = position + 1 - first, splat_f32(np.float32(LOW))
+    seen, top, end = position + 1 - first, splat_f32(np.float32(LOW)), pages * PAGE
     cap = get_f32(args + 8 * SOFTCAP)
-    for c in range(0, pages * PAGE, LANES):
-        v = load_f32(scores + 4 * c)
-        if cap > np.float32(0):  # cap * tanh(v / cap)
-            e = exp(v * splat_f32(np.float32(2) / cap))
-            one = splat_f32(np.float32(1))
-            v = (e - one) / (e + one) * splat_f32(cap)
-        if low > c or seen < c + LANES:
-            v = lanes_between(v, low - c, seen - c, np.float32(10 * LOW))
-        store_f32(scores + 4 * c, v)
-        top = maximum(top, v)
-    highest, pool, dims = peak(top), head_pool(args, kv), (arg(args, V_DIMS) + 31) // 32 * 32
-    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
-    zero, shift = splat_f32(np.float32(0)), splat_f32(highest)
-    whole, most = zero, zero
-    for p in range(pages):
-        v = v_scales(pool, entry(task, begin + p), group_bytes, k_size, dims)
-        for c in range(0, PAGE * 4, 4 * LANES):
-            weight = exp(load_f32(scores + p * PAGE * 4 + c) - shift)
-            whole = whole + weight
-            weight = weight * load_f32(v + c)
-            store_f32(scores + p * PAGE * 4 + c, weight)
-            most = maximum(most, weight)
-    largest, level = peak(most), np.float32(V_LEVEL)
-    inverse = splat_f32(level / largest if largest > np.float32(1e-37) else np.float32(0))
-    halves = memory + WEIGHTS + row * SPAN * 2
-    for c in range(0, pages * PAGE, LANES):
-        store_low_halves(halves + 2 * c, to_i32(load_f32(scores + 4 * c) * inverse))
-    put_f32(memory + WEIGHT_SCALES + 4 * row, largest / level)
+    if cap > np.float32(0):  # cap * tanh(v / cap)
+        one = splat_f32(np.float32(1))
+        for c in range(0, end, LANES):
+            e = exp(load_f32(scores + 4 * c) * splat_f32(np.float32(2) / cap))
+            store_f32(scores + 4 * c, (e - one) / (e + one) * splat_f32(cap))
+    if low > 0 or seen < end:
+        for c in range(0, end, LANES):
+            v = load_f32(scores + 4 * c)
+            store_f32(scores + 4 * c, lanes_between(v, low - c, seen - c, np.float32(10 * LOW)))
+    for c in range(0, end, LANES):
+        top = maximum(top, load_f32(scores + 4 * c))
+    return peak(top)
+
+
+@inline
+def soften(scores, scales, end, highest, part):
+    """e**(score - highest), summed up, then times the scale of V; the largest of those."""
+    shift, whole = splat_f32(highest), splat_f32(np.float32(0))
+    most = whole
+    for c in range(0, 4 * end, 4 * LANES):
+        weight = exp(load_f32(scores + c) - shift)
+        whole = whole + weight
+        weight = weight * load_f32(scales + c)
+        store_f32(scores + c, weight)
+        most = maximum(most, weight)
     put_f32(part + TOTAL, total(whole))
     put_f32(part + PEAK, highest)
+    return peak(most)
+
+
+@inline
+def weights_of(task, args, kv, begin, pages, count, step, memory, out):
+    """Scores of `count` rows to 16-bit weights, their scales, sums and peaks. Row after row in
+    each pass, so that the rows' chains of dependent steps overlap."""
+    pool, dims, end = head_pool(args, kv), (arg(args, V_DIMS) + 31) // 32 * 32, pages * PAGE
+    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
+    for p in range(pages):
+        v = v_scales(pool, entry(task, begin + p), group_bytes, k_size, dims)
+        for c in range(0, 4 * PAGE, 4 * LANES):
+            store_f32(memory + V_SCALES + p * 4 * PAGE + c, load_f32(v + c))
+    size, position = arg(args, PART_BYTES), arg(task, TASK_POSITION)
+    for row in range(count):
+        scores, at = memory + row * ROW_BYTES, position + step * row
+        put_f32(memory + PEAKS + 4 * row, hide(args, scores, begin * PAGE, pages, at))
+    for row in range(count):
+        highest, part = get_f32(memory + PEAKS + 4 * row), out + (row + 1) * size - 64
+        most = soften(memory + row * ROW_BYTES, memory + V_SCALES, end, highest, part)
+        put_f32(memory + PEAKS + 4 * row, most)
+    for row in range(count):
+        largest, level = get_f32(memory + PEAKS + 4 * row), np.float32(V_LEVEL)
+        inverse = splat_f32(level / largest if largest > np.float32(1e-37) else np.float32(0))
+        scores, halves = memory + row * ROW_BYTES, memory + WEIGHTS + row * SPAN * 2
+        for c in range(0, end, LANES):
+            store_low_halves(halves + 2 * c, to_i32(load_f32(scores + 4 * c) * inverse))
+        put_f32(memory + WEIGHT_SCALES + 4 * row, largest / level)
 
 
 @inline
@@ -147,13 +174,10 @@ def weigh(tile, task, args, kv, begin, pages, memory, out):
 @inline
 def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
     """`count` rows, their positions `step` apart, against the span from page `begin` on."""
-    position, sums = arg(task, TASK_POSITION), arg(args, PART_BYTES) - 64
-    last = position + step * (count - 1)
+    last = arg(task, TASK_POSITION) + step * (count - 1)
     pages = min(PAGES, last // PAGE + 1 - begin)
     score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, memory)
-    for row in range(count):
-        part = out + row * arg(args, PART_BYTES) + sums
-        soften(args, task, kv, begin, pages, row, position + step * row, memory, part)
+    weights_of(task, args, kv, begin, pages, count, step, memory, out)
     weigh(tile, task, args, kv, begin, pages, memory, out)
 
 
