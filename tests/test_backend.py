@@ -1,0 +1,162 @@
+"""The CPU backend: programs against NumPy, and the same bits however a batch is put together."""
+
+import numpy as np
+import pytest
+import tiny
+from interpreter import Interpreter, nmse
+from recorded import Part, batch_of, logits
+
+from localllm import models
+from localllm.gguf import GGUF
+from quant.formats import format_of, supported
+
+pytestmark = pytest.mark.usefixtures("kept_kernels")
+ARCHITECTURES = models.supported()
+IDS = np.random.default_rng(5).integers(0, 320, 100).tolist()
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """opened(architecture="llama", ...) -> (file, model); both are closed at the end."""
+    closing = []
+
+    def open_(options=None, **numbers):
+        path = tiny.write(tmp_path / f"{len(closing)}.gguf", text=False, **numbers)
+        file = GGUF.open(path)
+        model = models.load(file, **{"threads": 2, "max_rows": 64, **(options or {})})
+        closing.extend([model, file])
+        return file, model
+
+    yield open_
+    for each in closing:
+        each.close()
+
+
+def agree(file, model, bound, ids=IDS):
+    program, got = models.record(file), logits(model, ids)
+    assert nmse(got, Interpreter(program, file).logits(ids)) < bound
+
+
+# ---- whole programs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture(architecture, opened):
+    """With floats for weights all that is rounded is attention's 16-bit numbers."""
+    agree(*opened(architecture=architecture, type="F32"), bound=2e-6)
+    agree(*opened(architecture=architecture), bound=1e-3)
+
+
+@pytest.mark.parametrize("name", supported())
+def test_every_format(name, opened):
+    """A value between two whole numbers may be rounded the other way: 1 / 127, here and there."""
+    numbers = {"width": 256, "feed_forward": 256, "heads": 8, "head_width": 32, "layers": 1}
+    agree(*opened(type=name, **numbers), bound=1e-3 if format_of(name).integer else 2e-6)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"feed_forward": 32},
+        {"feed_forward": 416, "width": 96},
+        {"architecture": "qwen2", "head_width": 32, "kv_heads": 1},
+        {"heads": 6, "kv_heads": 6, "head_width": 16},
+        {"heads": 7, "kv_heads": 1, "head_width": 32},
+        {"vocab": 331},
+    ],
+    ids=str,
+)
+def test_odd_sizes(numbers, opened):
+    agree(*opened(**numbers), bound=1e-3)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"feed_forward": 70, "width": 52, "vocab": 333},
+        {"feed_forward": 33, "width": 44, "heads": 3, "kv_heads": 3, "head_width": 10},
+        {"heads": 6, "kv_heads": 2, "head_width": 8, "layers": 7},
+    ],
+    ids=str,
+)
+def test_odd_sizes_of_floats(numbers, architecture, opened):
+    agree(*opened(architecture=architecture, type="F16", **numbers), bound=2e-6)
+
+
+# ---- the same bits -------------------------------------------------------------------------------
+
+MODELS = [{"architecture": name} for name in ARCHITECTURES]
+MODELS += [{"type": "F16"}, {"type": "Q6_K", "width": 256, "head_width": 64, "feed_forward": 256}]
+
+
+@pytest.fixture(params=MODELS, ids=str)
+def numbers(request):
+    return request.param
+
+
+def test_whole_in_chunks_and_token_by_token(numbers, opened):
+    _, model = opened(**numbers)
+    whole = logits(model, IDS)
+    for chunk in (1, 2, 3, 7, 8, 33):
+        np.testing.assert_array_equal(logits(model, IDS, chunk), whole)
+    np.testing.assert_array_equal(logits(model, IDS[:41]), whole[:41])
+
+
+def test_threads_room_and_pages_change_no_bit(numbers, opened):
+    _, model = opened(**numbers)
+    whole, rng = logits(model, IDS), np.random.default_rng(0)
+    np.testing.assert_array_equal(logits(model, IDS, 20, rng.permutation(model.pages)), whole)
+    for options in ({"threads": 1}, {"threads": 3}, {"max_rows": 100}, {"max_rows": 9}):
+        _, other = opened(options, **numbers)
+        np.testing.assert_array_equal(logits(other, IDS), whole, str(options))
+        np.testing.assert_array_equal(logits(other, IDS, 1), whole, str(options))
+
+
+def test_batch_mates_change_no_bit(numbers, opened):
+    """Prompts, pieces of prompts and single tokens of many sequences in each step."""
+    _, model = opened({"pages": 60, "max_rows": 64}, **numbers)
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(0, 320, size).tolist() for size in (70, 33, 17, 90, 2)]
+    alone = [logits(model, text) for text in texts]
+    pages = np.split(rng.permutation(60)[:50], 5)
+    done, got = [0] * 5, [[] for _ in texts]
+    while any(done[s] < len(text) for s, text in enumerate(texts)):
+        waiting = [s for s, text in enumerate(texts) if done[s] < len(text)]
+        parts = []
+        for s in rng.permutation(waiting):
+            take = texts[s][done[s] : done[s] + int(rng.choice([1, 1, 2, 5, 12]))]
+            parts.append((s, Part(take, pages[s], done[s])))
+            done[s] += len(take)
+        rows = model.forward(batch_of(*(part for _, part in parts)))
+        for s, part in parts:
+            got[s].append(rows[: len(part.ids)].copy())
+            rows = rows[len(part.ids) :]
+    for want, pieces in zip(alone, got, strict=True):
+        np.testing.assert_array_equal(np.concatenate(pieces), want)
+
+
+def test_only_the_wanted_rows_in_their_order(numbers, opened):
+    _, model = opened(**numbers)
+    whole, pages = logits(model, IDS[:60]), np.arange(model.pages)
+    for wanted in ([59], [0], [3, 4, 17, 40, 58], list(range(0, 60, 2)), []):
+        got = model.forward(batch_of(Part(IDS[:60], pages, 0, wanted)))
+        np.testing.assert_array_equal(got, whole[wanted])
+    model.forward(batch_of(Part(IDS[:59], pages, 0, [])))
+    got = model.forward(batch_of(Part(IDS[59:60], pages, 59)))
+    np.testing.assert_array_equal(got, whole[59:60])
+
+
+def test_many_sequences_decode_together(opened):
+    """As many as split spans apart, and more than that."""
+    _, model = opened({"pages": 400, "max_rows": 64, "context": 256}, context=256)
+    rng = np.random.default_rng(2)
+    texts = rng.integers(0, 320, (40, 150)).tolist()
+    alone = [logits(model, text)[-1] for text in texts]
+    pages = rng.permutation(400).reshape(40, 10)
+    for s, text in enumerate(texts):
+        for at in range(0, 149, 64):
+            model.forward(batch_of(Part(text[at : min(at + 64, 149)], pages[s], at, [])))
+    for count in (1, 2, 5, 9, 40):
+        rows = [Part(texts[s][149:], pages[s], 149) for s in range(count)]
+        np.testing.assert_array_equal(model.forward(batch_of(*rows)), alone[:count])
