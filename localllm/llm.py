@@ -89,7 +89,7 @@ class LLM:
                 text = reader.submit(read_text, metadata)
                 if not vocab_only:
                     loaded = load(
-                        gguf, found.name, context=context or entry.context, threads=threads,
+                        gguf, found.name, context=entry.context if context is None else context, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         progress=progress,
                     )  # fmt: skip

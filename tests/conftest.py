@@ -1,8 +1,9 @@
 """Fixtures that many tests share: where a real model is, and a home of its own for each test."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,21 @@ def kept_kernels(kernel_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(kernel_folder))
     return kernel_folder
+
+
+@pytest.fixture
+def open_llm(kept_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """open_llm(path, ...) is LLM.open, with the tests' own folder of kernels; closed at the end."""
+    from localllm import opening
+    from localllm.llm import LLM
+
+    monkeypatch.setattr(opening, "keep", lambda: kept_kernels)
+    opened = []
+
+    def open_one(path: Path, **options: Any) -> LLM:
+        opened.append(LLM.open(str(path), **options))
+        return opened[-1]
+
+    yield open_one
+    for llm in opened:
+        llm.close()
