@@ -5,6 +5,7 @@ import os
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from localllm.backends.torch.present import choose
 from localllm.batch import PAGE
@@ -91,7 +92,7 @@ def load(
     if kv_type not in KV_TYPES:
         raise Unsupported(f"KV pages of type {kv_type!r} are not known.", "Use f16.")
     where, context = choose(device), min(context or 1 << 30, gguf.get(".context_length", int))
-    sizes = {
+    sizes: dict[str, Any] = {
         "lanes": threads or len(_cores()), "context": context,
         "pages": pages or -(-context // PAGE), "max_rows": max_rows, "progress": progress,
     }  # fmt: skip

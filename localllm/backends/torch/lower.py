@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from localllm.backends.torch.attention import Pool, attend
 from localllm.backends.torch.batch import Step, bucket
-from localllm.backends.torch.weights import FEW, Matrix, Weights, scaled
+from localllm.backends.torch.weights import Weights, multiply
 from localllm.errors import Unsupported
 from localllm.program import Op, Program, Rope
 
@@ -68,7 +68,7 @@ class Lowering:
             for value in {i, *op.inputs}:
                 if self.last_uses[value] == i != len(self.ops) - 1:
                     buffer = self.values.pop(value)
-                    self.free.setdefault(tuple(buffer.shape), []).append(buffer)
+                    self.free.setdefault((len(buffer), buffer.shape[1]), []).append(buffer)
             if i == self.last:
                 self._pick()
         self.out.result = self.values[len(self.ops) - 1]
@@ -145,7 +145,7 @@ class Lowering:
 
         def products(step: Step) -> None:
             count = n(step)
-            _multiply(x[:count], [(matrix, out[:count]) for matrix, out in targets])
+            multiply(x[:count], [(matrix, out[:count]) for matrix, out in targets])
             for (_, out), bias in zip(targets, biases, strict=True):
                 if bias is not None:
                     out[:count].add_(bias)
@@ -223,16 +223,3 @@ def _pairs(rope: Rope, x: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     if rope.pairs == "neighbours":
         return x[..., 0 : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
     return x[..., :pairs], x[..., pairs : 2 * pairs]
-
-
-def _multiply(x: Tensor, targets: list[tuple[Matrix, Tensor]]) -> None:
-    """x times each of some matrices, to f32 rows."""
-    few = [(m, out) for m, out in targets if m.few is not None and len(x) <= FEW]
-    many = [(m, out) for m, out in targets if m.few is None or len(x) > FEW]
-    for matrix, out in few:
-        assert matrix.few is not None
-        matrix.few(matrix, x, out)
-    if many:
-        rows, scale = (x, None) if many[0][0].exact else scaled(x)
-        for matrix, out in many:
-            matrix.multiply(rows, scale, out)

@@ -13,7 +13,7 @@ from localllm.backends.torch.batch import Step, write
 from localllm.backends.torch.device import Device
 from localllm.backends.torch.graphs import CudaCapture, Graphs
 from localllm.backends.torch.lower import Lowering
-from localllm.backends.torch.weights import Few, Weights
+from localllm.backends.torch.weights import Kernels, Weights
 from localllm.batch import Batch
 from localllm.errors import TooLarge
 from localllm.gguf import GGUF
@@ -29,11 +29,11 @@ class Runner:
 
     def __init__(
         self, gguf: GGUF, program: Program, device: Device, *, rows: int, wanted: int, pages: int,
-        few: Few | None = None, progress: Progress | None = None,
+        kernels: Kernels | None = None, progress: Progress | None = None,
     ):  # fmt: skip
         self.device, self.pages = device, pages
         with memory(device):
-            self.weights = Weights(gguf, device, few)
+            self.weights = Weights(gguf, device, kernels)
             names = dict.fromkeys(op.weight for op in program.ops if op.kind in MATRICES)
             for done, name in enumerate(names):
                 if progress:
@@ -77,7 +77,7 @@ class TorchModel:
 
     def __init__(
         self, gguf: GGUF, program: Program, device: Device, *, context: int, pages: int,
-        max_rows: int = 512, few: Few | None = None, progress: Progress | None = None,
+        max_rows: int = 512, kernels: Kernels | None = None, progress: Progress | None = None,
     ):  # fmt: skip
         self.gguf, self.architecture = gguf, gguf.architecture
         self.vocab, self.context, self.pages = program.ops[-1].width, context, pages
@@ -86,7 +86,7 @@ class TorchModel:
         self.device = f"{device.name}, all layers"
         self.runner = Runner(
             gguf, program, device, rows=max_rows, wanted=self.max_wanted, pages=pages,
-            few=few, progress=progress,
+            kernels=kernels, progress=progress,
         )  # fmt: skip
 
     @property

@@ -7,7 +7,7 @@ from localllm.backends.cpu.model import CPUModel
 from localllm.backends.torch.cut import cut
 from localllm.backends.torch.device import Device
 from localllm.backends.torch.model import Progress, Runner, give_back
-from localllm.backends.torch.weights import Few
+from localllm.backends.torch.weights import Kernels
 from localllm.batch import Batch
 from localllm.gguf import GGUF
 from localllm.program import Program
@@ -27,13 +27,20 @@ class SplitModel:
 
     def __init__(
         self, gguf: GGUF, program: Program, device: Device, layers: int, *, lanes: int,
-        context: int, pages: int, max_rows: int = 512, few: Few | None = None,
+        context: int, pages: int, max_rows: int = 512, kernels: Kernels | None = None,
         progress: Progress | None = None,
     ):  # fmt: skip
         first, rest = cut(program, layers)
         self.gguf, self.architecture = gguf, gguf.architecture
         self.runner = Runner(
-            gguf, first, device, rows=max_rows, wanted=1, pages=pages, few=few, progress=progress
+            gguf,
+            first,
+            device,
+            rows=max_rows,
+            wanted=1,
+            pages=pages,
+            kernels=kernels,
+            progress=progress,
         )
         self.rest = Rest(
             gguf, rest, lanes=lanes, context=context, pages=pages, max_rows=max_rows,

@@ -39,7 +39,7 @@ def open_model(
     )
     if not chosen.layers:
         return _on_cpu(gguf, program, lanes, common)
-    common["few"] = few(device)
+    common["kernels"] = kernels_for(device)
     if chosen.layers >= chosen.total:
         from localllm.backends.torch.model import TorchModel
 
@@ -60,10 +60,10 @@ def _on_cpu(gguf: GGUF, program: Program, lanes: int, common: dict[str, Any]) ->
     return model
 
 
-def few(device: Device):
-    """The kernel for few rows, where there is one: Triton's, on CUDA."""
+def kernels_for(device: Device):
+    """Kernels of our own, where the device can have them: Triton's, on CUDA."""
     if device.kind != "cuda" or importlib.util.find_spec("triton") is None:
         return None
-    from localllm.backends.torch.triton import multiply
+    from localllm.backends.torch import triton
 
-    return multiply
+    return triton

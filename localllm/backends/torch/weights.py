@@ -1,7 +1,8 @@
 """A file's tensors on the device: matrices as the file's own blocks, vectors as f32."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,19 +17,32 @@ from quant.types import by_name
 
 PIECE = 64 << 20  # bytes that go to the device at a time
 FEW = 8  # rows up to which a product is bound by memory
-Few = Callable[["Matrix", Tensor, Tensor], None]  # a kernel for them: matrix, x, out
+
+
+class Kernels(Protocol):
+    """What a device may have of its own, for some formats: see `backends.torch.triton`."""
+
+    FORMATS: Mapping[str, object]
+
+    def multiply(self, kind: str, blocks: Tensor, x: Tensor, out: Tensor) -> None: ...
+    def unpack(self, kind: str, blocks: Tensor, columns: int, dtype: torch.dtype) -> Tensor: ...
 
 
 class Matrix:
     """(rows, columns) weights in blocks, (rows, bytes) u8; unpacked in pieces for each product."""
 
-    def __init__(self, kind: str, blocks: Tensor, columns: int, device: Device):
+    def __init__(
+        self, kind: str, blocks: Tensor, columns: int, device: Device, kernels: Kernels | None
+    ):
         self.kind, self.blocks, self.columns, self.exact = kind, blocks, columns, device.exact
-        self.block_bytes, self.few = by_name(kind).bytes, None
+        self.block_bytes = by_name(kind).bytes
+        self.kernels = kernels if kernels and kind in kernels.FORMATS else None
         self.piece = max(1, device.chunk // columns)  # rows unpacked at once
 
     def unpack(self, blocks: Tensor, dtype: torch.dtype) -> Tensor:
         """Some rows' blocks, (n, bytes) u8, as (n, columns) numbers."""
+        if self.kernels:
+            return self.kernels.unpack(self.kind, blocks, self.columns, dtype)
         numbers = UNPACK[self.kind](blocks.view(-1, self.block_bytes), dtype)
         return numbers.view(len(blocks), self.columns)
 
@@ -47,6 +61,18 @@ class Matrix:
                 torch.mul(torch.mm(x, part), scale, out=target)
 
 
+def multiply(x: Tensor, targets: Sequence[tuple[Matrix, Tensor]]) -> None:
+    """x (T, columns) f32 times each of some matrices, to (T, rows) f32: by a kernel where rows
+    are few and there is one, else by torch."""
+    rows: tuple[Tensor, Tensor | None] | None = None
+    for matrix, out in targets:
+        if matrix.kernels and len(x) <= FEW:
+            matrix.kernels.multiply(matrix.kind, matrix.blocks, x, out)
+        else:
+            rows = rows or ((x, None) if matrix.exact else scaled(x))
+            matrix.multiply(*rows, out)
+
+
 def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
     """(T, n) f32 as f16 of at most 1, and the (T, 1) that it is to be multiplied by: so that no
     activation is too large for f16, whatever the model."""
@@ -57,8 +83,8 @@ def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
 class Weights:
     """Takes tensors from a file when they are asked for, each once."""
 
-    def __init__(self, gguf: GGUF, device: Device, few: Few | None = None):
-        self.gguf, self.device, self.few = gguf, device, few
+    def __init__(self, gguf: GGUF, device: Device, kernels: Kernels | None = None):
+        self.gguf, self.device, self.kernels = gguf, device, kernels
         self.matrices: dict[str, Matrix] = {}
         self.vectors: dict[str, Tensor] = {}
 
@@ -85,9 +111,7 @@ class Weights:
             piece = torch.from_numpy(np.array(blocks[first : first + step]))
             there[first : first + step].copy_(piece)
         self.gguf.release(f"{name}.weight")
-        matrix = Matrix(info.type, there, columns, self.device)
-        matrix.few = self.few
-        return matrix
+        return Matrix(info.type, there, columns, self.device, self.kernels)
 
     def vector(self, name: str) -> Tensor | None:
         """An F32 tensor, (n,) f32, or None where the file has none."""
