@@ -82,6 +82,7 @@ class LLM:
         since = time.perf_counter()
         found = catalog.resolve(model, pull=True, progress=pulling(model, progress))
         entry, gguf = found.entry, GGUF.open(found.path)
+        cap = entry.context if context is None else context
         loaded = worker = None
         try:
             metadata = with_template(gguf.metadata, entry.template)
@@ -89,7 +90,7 @@ class LLM:
                 text = reader.submit(read_text, metadata)
                 if not vocab_only:
                     loaded = load(
-                        gguf, found.name, context=entry.context if context is None else context, threads=threads,
+                        gguf, found.name, context=cap, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         progress=progress,
                     )  # fmt: skip
