@@ -10,6 +10,7 @@ import numpy as np
 
 from localllm import catalog, machine
 from localllm.batch import Model
+from localllm.engine.loop import Loop
 from localllm.engine.worker import Ticket, Worker
 from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
 from localllm.fit import SHARE
@@ -72,11 +73,14 @@ class LLM:
         kv_type: str = "f16",
         vocab_only: bool = False,
         progress: Progress | None = None,
+        loop: Loop | None = None,
+        budget: int | None = None,
     ) -> "LLM":
         """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
 
         context: the cap on a prompt and its answer; by default the trained length, or what memory
-        allows. prefill_chunk: tokens of a prompt that one forward pass takes at most.
+        allows. prefill_chunk: tokens of a prompt that one forward pass takes at most. budget:
+        tokens that a step may compute for all requests. loop: a thread that several models share.
         Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
         """
         since = time.perf_counter()
@@ -94,7 +98,7 @@ class LLM:
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         progress=progress,
                     )  # fmt: skip
-                    worker = Worker(loaded)
+                    worker = Worker(loaded, loop=loop, budget=budget)
         except BaseException:
             if loaded is not None:
                 loaded.close()
