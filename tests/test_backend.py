@@ -23,7 +23,7 @@ def opened(tmp_path):
     def open_(options=None, **numbers):
         path = tiny.write(tmp_path / f"{len(closing)}.gguf", text=False, **numbers)
         file = GGUF.open(path)
-        model = models.load(file, **{"threads": 2, "max_rows": 64, **(options or {})})
+        model = models.load(file, device="cpu", **{"threads": 2, "max_rows": 64, **(options or {})})
         closing.extend([model, file])
         return file, model
 
