@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from localllm.cache.radix import Miss
 from localllm.errors import BadRequest, NotFound, PromptTooLong, TooLarge
 from localllm.request import Logprob
 from localllm.sampling import Sampling
@@ -142,6 +143,9 @@ class FakeModel:
 
 @dataclass
 class FakeWorker:
+    def explain(self, ids: list[int]) -> Miss:
+        return Miss(len(ids) - 2, known=65, given=None)
+
     def stats(self) -> dict[str, float]:
         return {"running": 0, "queued": 0, "pages_free": 7, "preemptions": 3}
 
@@ -164,6 +168,7 @@ class FakeLLM:
     most_running: int = 0
     cancels: int = 0
     closed: bool = False
+    system: str | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

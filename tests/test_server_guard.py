@@ -237,6 +237,7 @@ def test_prompts_stay_out_of_the_log_unless_asked_for(caplog):
             assert post(site, json=said).status_code == 200
         assert ("my secret" in caplog.text) is asked
         assert ("Hello, you!" in caplog.text) is asked
+        assert ('"cached": "A"' in caplog.text) is asked, "where the prompt left the cache"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no such signal")

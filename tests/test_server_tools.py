@@ -144,6 +144,25 @@ def test_reasoning_goes_by_both_names(url, llm, streaming):
     assert message["reasoning"] == message["reasoning_content"] == "hm hm"
 
 
+def test_reasoning_is_counted(url, llm):
+    llm.answer = "<think>\nhm hm\n</think>\n\nYes."
+    usage = httpx.post(url, json={"messages": USER}).json()["usage"]
+    assert (
+        4 <= usage["completion_tokens_details"]["reasoning_tokens"] <= len("<think>hm hm</think>")
+    )
+    llm.answer = "No."
+    usage = httpx.post(url, json={"messages": USER}).json()["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_a_models_own_system_message(url, llm, monkeypatch):
+    monkeypatch.setattr(llm, "system", "Be brief.")
+    ask(url)
+    assert bytes(llm.asked[-1]["ids"][1:]).startswith(b"[system]Be brief.[user]hi")
+    ask(url, messages=[{"role": "developer", "content": "Be long."}, *USER])
+    assert bytes(llm.asked[-1]["ids"][1:]).startswith(b"[system]Be long.[user]hi")
+
+
 def test_a_form_waits_for_the_end_of_reasoning_that_the_prompt_opened(url, llm, monkeypatch):
     pytest.importorskip("llguidance")
     render = type(llm.template).render

@@ -31,7 +31,10 @@ def serve(
     wanted = Settings(host, port, api_key, insecure, **settings)
     library = Installed(models, options or {})
     _log_to_stderr()
-    run(wanted, library, library.named, ready)
+    try:
+        run(wanted, library, library.named, ready)
+    finally:
+        library.close()
 
 
 def _log_to_stderr() -> None:

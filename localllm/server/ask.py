@@ -46,10 +46,12 @@ def most_tokens(body: dict[str, Any], *names: str) -> int | None:
 
 
 def submit_all(
-    llm: Any, prompts: Sequence[Sequence[int]], answers: int, asked: dict[str, Any],
+    call: Call, llm: Any, prompts: Sequence[Sequence[int]], answers: int, asked: dict[str, Any],
     mask: Callable[[], Any] = lambda: None,
 ) -> list[Reply]:  # fmt: skip
     """So many answers to each prompt, in order; a seed counts up from answer to answer."""
+    if call.site.settings.log_prompts:
+        call.record.miss = miss(llm, prompts[0])
     seed = asked.pop("seed", None)
     seed = None if seed == -1 else seed
     return together(
@@ -58,6 +60,19 @@ def submit_all(
             for ids, i in itertools.product(prompts, range(answers))
         ]
     )
+
+
+def miss(llm: Any, ids: Sequence[int]) -> dict[str, Any]:
+    """Where a prompt leaves the most similar one in the cache, and what stands there."""
+    found = llm.worker.explain(list(ids))
+    there, here = ([] if id is None else [id] for id in (found.known, found.given))
+    before = llm.detokenize(ids[max(0, found.position - 8) : found.position])
+    return {
+        "position": found.position,
+        "after": before,
+        "cached": llm.detokenize(there),
+        "asked": llm.detokenize(here),
+    }
 
 
 def _asking(

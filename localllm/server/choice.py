@@ -21,11 +21,19 @@ class Choice:
     thinking: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: list[dict[str, Any]] = field(default_factory=list)
+    reasoning_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self._reasons = False  # the last that came was reasoning
 
     def push(self, delta: Any) -> list[dict[str, Any]]:
         """What a streaming client is sent for it: the `delta`s of chunks."""
         self.logprobs += token_logprobs(delta.logprobs, self.tokenizer)
-        return self._add_all(self.splitter.push(delta.text))
+        pieces = self.splitter.push(delta.text)
+        if pieces:
+            self._reasons = pieces[-1].kind == "thinking"
+        self.reasoning_tokens += len(delta.ids) * self._reasons
+        return self._add_all(pieces)
 
     def flush(self) -> list[dict[str, Any]]:
         """What the splitter still held back at the end."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from localllm import catalog, opening, store
+from localllm.engine.loop import Loop
 from localllm.errors import BadRequest
 from localllm.gguf import GGUF
 from localllm.llm import LLM
@@ -19,7 +20,8 @@ class Installed:
     """
 
     def __init__(self, models: Sequence[str], options: Mapping[str, Any]):
-        self._options = dict(options)
+        self._loop = Loop()  # all models take turns on it
+        self._options = dict(options) | {"loop": self._loop}
         self._given: dict[str, str] = {}  # name -> as it was given
         self._known: dict[str, Known] = {}
         for model in models:
@@ -51,6 +53,10 @@ class Installed:
 
     def open(self, name: str, progress: Callable[[str, int, int], None]) -> LLM:
         return LLM.open(self._given.get(name, name), progress=progress, **self._options)
+
+    def close(self) -> None:
+        """Once all models are closed."""
+        self._loop.close()
 
     def bytes(self, name: str) -> int:
         path = catalog.resolve(self._given.get(name, name), pull=False).path

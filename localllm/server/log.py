@@ -34,7 +34,7 @@ def line(record: Record) -> str:
             "tokens_per_second": record.speed and round(record.speed, 2),
         }
     if record.answer is not None:
-        shown |= {"prompt": record.prompt, "answer": "".join(record.answer)}
+        shown |= {"prompt": record.prompt, "answer": "".join(record.answer), "miss": record.miss}
     return json.dumps({k: v for k, v in shown.items() if v is not None and v != ""})
 
 

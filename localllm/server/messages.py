@@ -86,12 +86,15 @@ CHOICE: Schema = {
 }
 
 
-def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def plain(messages: list[dict[str, Any]], system: str | None = None) -> list[dict[str, Any]]:
     """Text parts joined, older role names replaced, a call's arguments as an object.
 
-    Members that are not named here reach the template as they are.
+    system: the model's own system message, for a chat without one. Members that are not named
+    here reach the template as they are.
     """
-    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    said = [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    own = system and all(message["role"] != "system" for message in said)
+    return [{"role": "system", "content": system}, *said] if own else said
 
 
 def _message(message: dict[str, Any], at: str) -> dict[str, Any]:

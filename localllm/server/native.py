@@ -58,8 +58,8 @@ class Native:
         asked["max_tokens"] = ask.most_tokens(self.body, "n_predict", "max_tokens")
         if self.body.get("n_probs"):
             asked["logprobs"] = int(self.body["n_probs"])
-        self.shown = settings(llm, asked)
-        return ask.submit_all(llm, [ids], self.answers, asked, mask_for(self.body, llm, Tools()))
+        self.shown, mask = settings(llm, asked), mask_for(self.body, llm, Tools())
+        return ask.submit_all(self.call, llm, [ids], self.answers, asked, mask)
 
     def piece(self, index: int, delta: Any, tokenizer: Any) -> dict[str, Any]:
         """What one delta is to a streaming client."""

@@ -27,6 +27,7 @@ class Record:
     running: bool = False  # has its place in the engine
     prompt: Any = None  # what was asked and answered: only filled where the owner wants them
     answer: list[str] | None = None  # logged
+    miss: dict[str, Any] | None = None  # where the prompt left what is cached
 
     @property
     def ttft(self) -> float | None:

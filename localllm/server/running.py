@@ -44,14 +44,18 @@ class Run:
         reason = self.replies[index].finish_reason
         return "length" if reason == "cancelled" and self._pump.late else reason
 
-    def usage(self) -> dict[str, Any]:
-        """OpenAI's usage of all replies together; a prompt they share is counted once."""
+    def usage(self, reasoning: int = 0) -> dict[str, Any]:
+        """OpenAI's usage of all replies together; a prompt they share is counted once.
+
+        reasoning: so many of the answers' tokens were reasoning.
+        """
         record = self.call.record
         return {
             "prompt_tokens": record.prompt_tokens,
             "completion_tokens": record.completion_tokens,
             "total_tokens": record.prompt_tokens + record.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": record.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
         }
 
     def timings(self, index: int = 0) -> dict[str, float]:

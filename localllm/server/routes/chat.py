@@ -70,7 +70,7 @@ class Chat:
         if llm.template is None:
             hint = "Use /v1/completions."
             raise BadRequest(f"{llm.name} is a base model: it has no chat template.", hint)
-        said = messages.plain(self.body["messages"])
+        said = messages.plain(self.body["messages"], llm.system)
         ids = llm.prompt(said, self.tools.shown, **self.extra)
         self.opening = llm.tokenizer.decode(ids[-LAST:], special=True)
         asked = ask.options(self.call, llm)
@@ -80,7 +80,7 @@ class Chat:
         elif "top_logprobs" in self.body:
             raise BadRequest("top_logprobs needs logprobs: true.")
         mask = mask_for(self.body, llm, self.tools, opens_thinking(self.opening))
-        return ask.submit_all(llm, [ids], self.answers, asked, mask)
+        return ask.submit_all(self.call, llm, [ids], self.answers, asked, mask)
 
     def begin(self, run: Run) -> None:
         most = None if self.tools.parallel else 1
@@ -101,6 +101,9 @@ class Chat:
     def piece(self, index: int, delta: dict[str, Any], **more: Any) -> dict[str, Any]:
         finish = {"logprobs": None, "finish_reason": None} | more
         return self.chunk([{"index": index, "delta": delta, **finish}])
+
+    def usage(self, run: Run) -> dict[str, Any]:
+        return run.usage(sum(choice.reasoning_tokens for choice in self.choices))
 
     def finish(self, run: Run, choice: Choice) -> str:
         return choice.finish(run.finish(choice.index))
@@ -144,7 +147,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
             head: dict[str, Any] = {"index": choice.index, "message": choice.message()}
             choices.append(head | {"logprobs": logprobs, "finish_reason": reason})
         chat.call.record.finish = choices[0]["finish_reason"]
-        more = {"usage": run.usage(), "timings": run.timings()}
+        more = {"usage": chat.usage(run), "timings": run.timings()}
         return chat.chunk(choices, **more) | {"object": "chat.completion"}
 
 
@@ -168,7 +171,7 @@ async def events(chat: Chat) -> AsyncGenerator[bytes, None]:
                 last["timings"] = run.timings()
             yield event(last)
         if chat.body.get("stream_options", {}).get("include_usage"):
-            yield event(chat.chunk([], usage=run.usage(), timings=run.timings()))
+            yield event(chat.chunk([], usage=chat.usage(run), timings=run.timings()))
         yield DONE
 
 

@@ -84,7 +84,7 @@ class Completion:
             text = self.body["prompt"] if isinstance(self.body["prompt"], str) else None
             self.echoes = [Echo.of(llm, ids, top, text) for ids in prompts]
         mask = mask_for(self.body, llm, Tools())
-        return ask.submit_all(llm, prompts, self.answers, asked, mask)
+        return ask.submit_all(self.call, llm, prompts, self.answers, asked, mask)
 
     def begin(self, run: Run) -> None:
         echoes = self.echoes or [Echo() for _ in run.replies[:: self.answers]]

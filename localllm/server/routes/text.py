@@ -74,7 +74,7 @@ async def apply_template(call: Call) -> Response:
         if llm.template is None:
             raise BadRequest(f"{llm.name} is a base model: it has no chat template.")
         parts = llm.template.render(
-            messages.plain(body["messages"]),
+            messages.plain(body["messages"], llm.system),
             Tools.read(body).shown,
             add_generation_prompt=body.get("add_generation_prompt", True),
             **template_options(body),
