@@ -15,7 +15,7 @@ from fakes_server import FakeLibrary, FakeLLM, serving, until
 from localllm.errors import BadRequest, NotFound, PromptTooLong, Unavailable
 from localllm.server import note as notes
 from localllm.server.note import Note
-from localllm.server.remote import RemoteLLM
+from localllm.server.remote import RemoteLLM, find
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -179,7 +179,15 @@ def test_a_text_through_a_server(remote):
 def test_text_and_ids_through_a_server(remote):
     llm, _ = remote
     assert llm.tokenize("é", bos=True) == [256, 195, 169] and llm.detokenize([195, 169]) == "é"
-    assert llm.context == 4096
+    assert (llm.context, llm.system) == (4096, None) and "messages" in llm.template
+
+
+def test_run_uses_a_model_only_where_it_is_in_memory(home):
+    with serving(FakeLibrary(FakeLLM(system="Be brief."), FakeLLM("other")), ["fake"]) as site:
+        assert until(lambda: find("fake") is not None)
+        assert find("fake").note == site.note and find("fake").system == "Be brief."
+        assert find("other") is None and "other" not in site.pool.entries
+    assert find("fake") is None
 
 
 def test_what_a_server_refuses_is_the_same_error_here(remote):

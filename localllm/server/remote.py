@@ -5,16 +5,29 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from localllm import errors
 from localllm.reply import Delta
-from localllm.server.note import Note, call, refusal
+from localllm.server.note import Note, call, find_servers, refusal, status
 
 LINE = 2**22  # bytes of one event
 WAIT = 600.0  # seconds of silence; the server sends a comment every 15
 RUN_KEYS = (
     "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second", "ttft_ms",
 )  # fmt: skip
+
+
+def find(name: str) -> "RemoteLLM | None":
+    """The model of that name, when a server of the user's own has it in memory."""
+    for note in find_servers():
+        try:
+            models = status(note)["models"]
+        except errors.LocalLLMError:
+            continue  # it ended meanwhile
+        if any(model["name"] == name and model["state"] == "ready" for model in models):
+            return RemoteLLM(note, name)
+    return None
 
 
 class RemoteLLM:
@@ -27,9 +40,17 @@ class RemoteLLM:
     @property
     def context(self) -> int:
         """Tokens that a prompt and its answer may have together."""
-        if not self._props:
-            self._props = self._call("GET", f"/props?model={self.name}", None)
-        return int(self._props["default_generation_settings"]["n_ctx"])
+        return int(self._about()["default_generation_settings"]["n_ctx"])
+
+    @property
+    def template(self) -> str | None:
+        """The chat template's text; None for a base model."""
+        return self._about()["chat_template"] or None
+
+    @property
+    def system(self) -> str | None:
+        """The model's own system message, if it has one."""
+        return self._about()["system_message"] or None
 
     def chat(
         self,
@@ -75,6 +96,11 @@ class RemoteLLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _about(self) -> dict[str, Any]:
+        if not self._props:
+            self._props = self._call("GET", f"/props?model={quote(self.name)}", None)
+        return self._props
 
     def _asking(self, body: dict[str, Any]) -> dict[str, Any]:
         return body | {"model": self.name, "stream": True, "return_progress": True}

@@ -50,6 +50,7 @@ async def props(call: Call) -> Response:
                 "total_slots": call.site.settings.running,
                 "model_alias": llm.name,
                 "chat_template": template.source if template else "",
+                "system_message": llm.system or "",
                 "chat_template_caps": {"tools": bool(template and template.supports_tools)},
                 "bos_token": _token(tokenizer, tokenizer.bos),
                 "eos_token": _token(tokenizer, tokenizer.eos),
