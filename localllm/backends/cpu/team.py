@@ -26,7 +26,7 @@ STOP = -1
 KERNEL, ARGS, UNITS, KIND, ALONE, WORDS = range(6)
 ROW = 8
 SINGLE_COUNT = 10  # field of the counts: whether the batch is a single token
-PIECES, PIECES_ALONE = 16, 4  # claims that a lane's share of an op is taken in
+PIECES, PIECES_ALONE = 4, 2  # a claim takes this part of what is left of a share: less and less
 SPINS, PATIENCE = 2000, 6000  # looks before giving way, and before going to sleep
 
 TAG = 2**32
@@ -42,14 +42,14 @@ def rest(looks):
 
 
 @inline
-def claim(word, step, share, grain):
+def claim(word, step, share, pieces):
     """The next piece of a share that this step has not taken: (begin, end) within it, or nothing."""
     while True:
         seen = atomic_load(word)
         taken = seen - step * TAG if seen >= step * TAG else 0
         if taken >= share:
             return share, share
-        end = min(taken + grain, share)
+        end = taken + max(1, (share - taken) // pieces)
         if compare_exchange(word, seen, step * TAG + end) == seen:
             return taken, end
 
@@ -71,12 +71,11 @@ def do_op(row, counts, lane, lanes, step):
         owner = (lane + k) % lanes
         first, word = units * owner // lanes, words + LINE * (1 + owner)
         share = units * (owner + 1) // lanes - first
-        grain = max(1, share // pieces)
-        begin, end = claim(word, step, share, grain)
+        begin, end = claim(word, step, share, pieces)
         while begin < share:
             call4(kernel, args, first + begin, first + end, lane)
             mine += end - begin
-            begin, end = claim(word, step, share, grain)
+            begin, end = claim(word, step, share, pieces)
     if mine:
         seen = atomic_load(words)
         while True:  # the first of a step starts the count anew
@@ -183,7 +182,9 @@ class Team:
     def _help(self, lane: int, pin: bool) -> None:
         if pin and hasattr(os, "sched_setaffinity"):
             # Left alone, Linux wakes a helper on the caller's core, and both wait for it.
-            os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[lane]])
+            cores = sorted(os.sched_getaffinity(0))
+            if lane < len(cores):
+                os.sched_setaffinity(0, [cores[lane]])
         last = 0
         while (last := serve(self.address, lane, self.lanes, last)) != STOP:
             self.wake[lane].acquire()
