@@ -13,7 +13,7 @@ def check(batch: Batch, model: Model) -> None:
         raise BadRequest(f"A batch of {rows} rows, {len(wanted)} of them wanted, is too large.")
     if not (0 < sequences <= model.max_sequences and len(batch.begins) == sequences + 1):
         raise BadRequest(f"A batch of {sequences} sequences cannot be run.")
-    counts = np.diff(batch.begins)
+    counts = np.diff(batch.begins.astype(np.int64))
     if batch.begins[0] != 0 or batch.begins[-1] != rows or counts.min() < 1:
         raise BadRequest("The rows of a batch do not add up.")
     if batch.ids.min() < 0 or batch.ids.max() >= model.vocab:

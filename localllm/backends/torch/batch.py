@@ -58,14 +58,14 @@ def write(batch: Batch, ropes: Sequence[Rope], spare: int) -> Numbers:
     arrays = [_fill(batch.ids, rows), positions, places, _fill(batch.wanted, wanted)]
     groups, singles = [], np.flatnonzero(counts == 1)
     for members in [singles] * bool(len(singles)) + [[s] for s in np.flatnonzero(counts > 1)]:
-        shape, its_rows, tables = _group(batch, np.asarray(members), positions)
+        shape, its_rows, tables = _group(batch, np.asarray(members), positions, spare)
         groups.append(shape)
         arrays += [its_rows, tables]
     integers = np.concatenate([array.ravel() for array in arrays]).astype(np.int64)
     return Numbers(Shape(rows, wanted, tuple(groups)), integers, _turns(positions, ropes))
 
 
-def _group(batch: Batch, members: np.ndarray, positions: np.ndarray):
+def _group(batch: Batch, members: np.ndarray, positions: np.ndarray, spare: int):
     """The shape of a group, and its rows and tables: either many of one row, or one of many."""
     first = batch.begins[members[0]]
     if len(members) > 1 or batch.begins[members[0] + 1] == first + 1:
@@ -79,7 +79,11 @@ def _group(batch: Batch, members: np.ndarray, positions: np.ndarray):
     tables = np.zeros((len(members), pages), np.int64)
     known = min(pages, batch.tables.shape[1])
     tables[:, :known] = batch.tables[members, :known]
-    return (len(members), each, pages), rows, np.maximum(tables, 0)
+    return (
+        (len(members), each, pages),
+        rows,
+        tables.clip(0, spare),
+    )  # what is not needed may be wild
 
 
 def _fill(array: np.ndarray, size: int) -> np.ndarray:
