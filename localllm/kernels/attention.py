@@ -10,7 +10,7 @@ import numpy as np
 from localllm.batch import PAGE
 from localllm.kernels.fields import BATCH, FIRST_TASKS, OWN, POSITIONS, SPAN, SPLIT
 from localllm.kernels.fields import TASK_BYTES, TASK_COUNT, TASK_LIST, TASK_POSITION, TASK_ROW
-from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is_single, rows_of
+from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is_single
 from localllm.kernels.fields import scratch_of
 from localllm.kernels.pages import BAND, BAND_BYTES, GROUP, V_LEVEL, VECTORS, k_page, v_page
 from localllm.kernels.pages import v_scales
@@ -300,13 +300,13 @@ def attend(args, begin, end, lane):
 
 @kernel(4)
 def merge_spans(args, begin, end, lane):
-    """8 rows a unit: the parts of a row's spans, merged and emitted. A single token's answer goes
+    """A row a unit: the parts of its spans, merged and emitted. A single token's answer goes
     to each lane's own copy."""
     batch, memory, size = arg(args, BATCH), scratch_of(args, lane), arg(args, PART_BYTES)
-    rows, kv_heads, single = rows_of(args), arg(args, KV_HEADS), is_single(args)
+    kv_heads, single = arg(args, KV_HEADS), is_single(args)
     group = arg(args, HEADS) // kv_heads
     out = memory + group * size
-    for t in range(begin * PANEL, min(end * PANEL, rows)):
+    for t in range(begin, end):
         row = t
         if arg(args, LAST):
             row = get_i64(arg(batch, WANTED_INDEX) + 8 * t)

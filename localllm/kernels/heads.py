@@ -3,11 +3,10 @@
 import numpy as np
 
 from localllm.batch import PAGE
-from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, rows_of, BATCH
+from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, BATCH
 from localllm.kernels.norm import square_sum
 from localllm.kernels.pages import k_page, store_k, store_v, to_halves, v_page, v_scales
 from quant.jit import inline, kernel
-from quant.rows import PANEL
 from quant.simd import LANES, fma, get_f32, get_i32, get_i64, load_f32, put_f32, splat_f32, stack
 from quant.simd import store_f32, swap_pairs
 
@@ -102,12 +101,11 @@ def prepare_head(args, t, kv, position, page):
 
 @kernel(4)
 def heads(args, begin, end, lane):
-    """Units are (8 tokens, KV head)."""
-    rows, batch, kv_heads = rows_of(args), arg(args, BATCH), arg(args, KV_HEADS)
+    """Units are (token, KV head)."""
+    batch, kv_heads = arg(args, BATCH), arg(args, KV_HEADS)
     for unit in range(begin, end):
-        kv, first = unit % kv_heads, unit // kv_heads * PANEL
-        for t in range(first, min(first + PANEL, rows)):
-            position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
-            table = get_i64(arg(batch, TABLES) + 8 * t)
-            page = np.int64(get_i32(table + position // PAGE * 4))
-            prepare_head(args, t, kv, position, page)
+        kv, t = unit % kv_heads, unit // kv_heads
+        position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
+        table = get_i64(arg(batch, TABLES) + 8 * t)
+        page = np.int64(get_i32(table + position // PAGE * 4))
+        prepare_head(args, t, kv, position, page)

@@ -129,9 +129,9 @@ P_FROM, P_TO, P_STRIDE, P_BYTES = range(OWN, OWN + 4)
 
 @kernel(4)
 def pick(args, begin, end, lane):
-    """Copy the rows whose logits are wanted to the front of another buffer, 8 a unit."""
-    wanted, batch = rows_of(args), arg(args, BATCH)
-    for t in range(begin * PANEL, min(end * PANEL, wanted)):
+    """Copy the rows whose logits are wanted to the front of another buffer."""
+    batch = arg(args, BATCH)
+    for t in range(begin, end):
         source = arg(args, P_FROM) + arg(arg(batch, WANTED_ROWS), t) * arg(args, P_STRIDE)
         target = arg(args, P_TO) + t * arg(args, P_STRIDE)
         for k in range(0, arg(args, P_BYTES), BYTES):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from localllm.kernels.fields import OWN, arg, is_single, rows_of
+from localllm.kernels.fields import OWN, arg, is_single
 from quant.jit import inline, kernel
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import LANES, fma, get_f32, load_f32, splat_f32, stack, store_f32, total
@@ -57,17 +57,17 @@ def factor_and_mean(x, width, args):
 
 @kernel(4)
 def norm(args, begin, end, lane):
-    """Panels begin to end - 1 of rows: (x - mean?) * rsqrt(mean square + epsilon) * gain + shift.
+    """Rows begin to end - 1: (x - mean?) * rsqrt(mean square + epsilon) * gain + shift.
 
     CENTRE: 0 RMS norm, 1 layer norm, -1 no norm. To int8 panels, to rows, or added to rows. A
     single token's panel goes to each lane's own copy.
     """
-    rows, single, width = rows_of(args), is_single(args), arg(args, WIDTH)
+    single, width = is_single(args), arg(args, WIDTH)
     blocks, out, target = width // 32, stack(8), arg(args, PANELS_OUT)
     slots = 1 if single else PANEL
     if single:
         target = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES)
-    for t in range(begin * PANEL, min(end * PANEL, rows)):
+    for t in range(begin, end):
         x = arg(args, X) + t * arg(args, X_STRIDE)
         f, m = factor_and_mean(x, width, args)
         factor, mean = splat_f32(f), splat_f32(m)

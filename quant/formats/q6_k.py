@@ -13,7 +13,7 @@ import numpy as np
 from quant.format import bytes_apart, columns, integer_format
 from quant.jit import inline
 from quant.nibbles import pack_sixes, sixes
-from quant.products import SIGNED
+from quant.products import SIGNED, fetch
 from quant.rows import SLOT_BYTES
 from quant.simd import BYTES, HALVES, LANES, bits, column, load_bytes, load_f16, load_i8
 from quant.simd import shift_right, splat_f32, stack, store_part
@@ -53,6 +53,7 @@ def by_sixteens(tiles, w, x, blocks, slots):
         for j in range(8):
             weights, about = w + HALVES + 4 * BYTES + 6 * BYTES * j, x + 32 * slots
             scales, sums = w + HALVES + 2 * LANES * j, about + 8 * slots
+            fetch(tiles, weights + TILE_BYTES, 6 * BYTES)
             i = half(tiles, weights, scales, x, sums)
             last = half(tiles, weights + 3 * BYTES, scales + LANES, x + 16, sums + 4 * slots)
             scaled = fma_int_rows(scaled, add_ints(i, last), about, 4)

@@ -6,7 +6,7 @@ from localllm.backends.cpu.memory import aligned
 from localllm.batch import PAGE, Batch, Model
 from localllm.errors import BadRequest
 from localllm.kernels import fields
-from localllm.kernels.fields import CHUNK, SPAN, TASK_BYTES, panels
+from localllm.kernels.fields import CHUNK, SPAN, TASK_BYTES
 from quant.rows import PANEL
 
 TASK_FIELDS = TASK_BYTES // 8
@@ -58,10 +58,9 @@ class BatchMemory:
         f = self.fields
         f[fields.TOKENS], f[fields.WANTED] = rows, wanted
         f[fields.SINGLE], f[fields.SPLIT] = single, split
-        f[fields.PANELS], f[fields.WANTED_PANELS] = panels(rows), panels(wanted)
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
-        f[fields.TASKS], f[fields.MERGES] = tasks, panels(rows) if split else 0
+        f[fields.TASKS], f[fields.MERGES] = tasks, rows if split else 0
 
     def _check(self, batch: Batch, begins: list[int], starts: list[int], model: Model) -> None:
         rows, wanted, tables = len(batch.ids), batch.wanted, batch.tables

@@ -174,7 +174,7 @@ class Lowering:
     def _block(self, size: int) -> np.ndarray:
         args = np.zeros(size, np.int64)
         args[fields.BATCH] = self.batch
-        args[fields.ROWS] = fields.WANTED if self.wanted else fields.TOKENS
+        args[fields.ROWS] = self._row_kind
         args[fields.SCRATCH], args[fields.SCRATCH_BYTES] = self.scratch, self.scratch_bytes
         self.out.memory.append(args)
         return args
@@ -183,8 +183,8 @@ class Lowering:
         self.out.steps.append(Step(name, self.layer, kernel, args, units, **more))
 
     @property
-    def _panel_kind(self) -> int:
-        return fields.WANTED_PANELS if self.wanted else fields.PANELS
+    def _row_kind(self) -> int:
+        return fields.WANTED if self.wanted else fields.TOKENS
 
     @property
     def _chunk_kind(self) -> int:
@@ -252,7 +252,7 @@ class Lowering:
         if rows:
             args[norm.ROWS_OUT], args[norm.OUT_STRIDE], args[norm.ADD] = *_row(rows), add
         alone = panels is not None and rows is None
-        self._emit("norm", norm.norm, args, 1, kind=self._panel_kind, alone=alone)
+        self._emit("norm", norm.norm, args, 1, kind=self._row_kind, alone=alone)
 
     def _add(self, i: int, op: Op) -> None:
         """What no product could be added into: a copy, and the other operand on top."""
@@ -415,7 +415,7 @@ class Lowering:
         args[heads.Q_SCALE], args[heads.LEVEL] = float_bits(a.scale), k_level(a.k_dims)
         for name, value in more.items():
             args[getattr(heads, name)] = value
-        self._emit("heads", heads.heads, args, a.kv_heads, kind=fields.PANELS)
+        self._emit("heads", heads.heads, args, a.kv_heads, kind=fields.TOKENS)
 
     def _spans(self, i: int, a: Attention, more: dict[str, int]) -> None:
         rows, panels = self._needs(i)
@@ -459,7 +459,7 @@ class Lowering:
             args[fields.ROWS] = fields.WANTED
             args[linear.P_FROM], args[linear.P_TO] = place.rows.address, rows.address
             args[linear.P_STRIDE] = args[linear.P_BYTES] = rows.stride
-            self._emit("pick", linear.pick, args, 1, kind=fields.WANTED_PANELS)
+            self._emit("pick", linear.pick, args, 1, kind=fields.WANTED)
             self.places[j] = Place(rows)
 
     def _logits(self, i: int, op: Op) -> None:
