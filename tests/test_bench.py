@@ -159,3 +159,16 @@ def test_costs_leave_out_the_embedding_unless_it_is_the_head(tmp_path):
         assert found.head == {"Q8_0": 320 * 64}
         assert found.layers == {"Q8_0": 2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96}
         assert found.weight_bytes == size - (0 if tied else embedding)
+
+
+def test_a_whole_benchmark_of_a_tiny_model(tmp_path, kept_kernels, monkeypatch):
+    from localllm.bench import session
+
+    monkeypatch.setattr(session, "keep", lambda: kept_kernels)
+    path = tiny.write(tmp_path / "m.gguf")
+    cases = grid([24], [3], [0, 20], [1, 2])
+    rows = list(session.bench("m", path, cases, 2, repeats=2, progress=lambda *_: None))
+    assert [row.case for row in rows] == cases
+    for row in rows:
+        assert len(row.seconds) == 2 and min(row.seconds) > 0 and row.bandwidth > 1e8
+        assert row.peak_percent > 0

@@ -45,17 +45,17 @@ def bench(
             pages=batch * -(-longest // PAGE),
             progress=progress,
         )
+        peers = Peers(path, longest, batch, threads, kv_type) if peer else None
         kv_bytes = models.estimate(gguf, context=longest, kv_type=kv_type).page_bytes // PAGE
         needs = costs(gguf, kv_bytes)
-    peers = Peers(path, longest, batch, threads, kv_type) if peer else None
-    try:
         kinds = {*needs.layers, *needs.head} & set(supported())
         rates = {kind: product_rate(kind, threads) for kind in sorted(kinds)}
-        yield from measure(
-            name, cases, threads, Ours(model), peers.sides if peers else [], repeats,
-            needs, rates, Memory(threads).bandwidth, progress,
-        )  # fmt: skip
-    finally:
-        model.close()
-        if peers:
-            peers.close()
+        try:
+            yield from measure(
+                name, cases, threads, Ours(model), peers.sides if peers else [], repeats,
+                needs, rates, Memory(threads).bandwidth, progress,
+            )  # fmt: skip
+        finally:
+            model.close()
+            if peers:
+                peers.close()
