@@ -9,7 +9,7 @@ from typing import Any
 
 from localllm.backends.torch.present import choose
 from localllm.batch import PAGE
-from localllm.errors import Unsupported
+from localllm.errors import BadFile, Unsupported
 from localllm.gguf import GGUF
 from localllm.models import arch
 from localllm.program import Program, Recorder
@@ -48,7 +48,19 @@ def record(gguf: GGUF) -> Program:
         )
     recorder = Recorder({info.name: info.shape for info in gguf.tensors.values()})
     importlib.import_module(f"{arch.__name__}.{name}").record(recorder, gguf)
+    _check_ends(recorder, gguf)
     return recorder.program
+
+
+def _check_ends(recorder: Recorder, gguf: GGUF) -> None:
+    """Ids are rows of the embedding and of the output alike, and both are as wide as said."""
+    first, last = recorder.program.ops[0], recorder.program.ops[-1]
+    rows = recorder.shapes[f"{first.weight}.weight"][0]
+    if rows != last.width:
+        raise BadFile(f"The embedding has {rows} rows, the output {last.width}.")
+    width = gguf.get(".embedding_length", int)
+    if first.width != width:
+        raise BadFile(f"The embedding is {first.width} wide, but 'embedding_length' is {width}.")
 
 
 def estimate(

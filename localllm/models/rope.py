@@ -27,8 +27,8 @@ def rope_of(
         speeds = speeds / factors
     kind = gguf.get(".rope.scaling.type", str, "none")
     factor = gguf.get(".rope.scaling.factor", float, gguf.get(".rope.scale_linear", float, 1.0))
-    check(math.isfinite(factor) and factor > 0, "rope.scaling.factor")
-    if not scaled or factor == 1.0 and kind != "yarn":
+    check(1e-6 < factor < 1e6, "rope.scaling.factor")
+    if not scaled or (factor == 1.0 and kind != "yarn"):
         return Rope(pairs, tuple(speeds))
     if kind in ("none", "linear"):
         return Rope(pairs, tuple(speeds / factor))
@@ -44,6 +44,9 @@ def _yarn(gguf: GGUF, pairs, speeds, dims: int, base: float, factor: float) -> R
     fast = gguf.get(".rope.scaling.yarn_beta_fast", float, 32.0)
     slow = gguf.get(".rope.scaling.yarn_beta_slow", float, 1.0)
     check(fast > 0 and slow > 0, "rope.scaling.yarn_beta")
+    check(base > 1, "rope.freq_base")
+    strength = gguf.get(".rope.scaling.attn_factor", float, 1.0)
+    check(0 < strength < math.inf, "rope.scaling.attn_factor")
 
     def dim_of(turns: float) -> float:  # the dim that makes so many turns over the context
         return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -52,5 +55,4 @@ def _yarn(gguf: GGUF, pairs, speeds, dims: int, base: float, factor: float) -> R
     ramp = (np.arange(dims // 2) - low) / max(0.001, high - low)
     keep = 1 - np.clip(ramp, 0, 1)
     mixed = speeds * keep + speeds / factor * (1 - keep)
-    magnitude = (1 + 0.1 * math.log(factor)) * gguf.get(".rope.scaling.attn_factor", float, 1.0)
-    return Rope(pairs, tuple(mixed), magnitude)
+    return Rope(pairs, tuple(mixed), (1 + 0.1 * math.log(factor)) * strength)

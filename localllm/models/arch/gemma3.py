@@ -19,6 +19,7 @@ def record(m: Recorder, gguf: GGUF) -> None:
     spec, windows = Spec.of(gguf), windows_of(gguf)
     everywhere = rope_of(gguf, spec, "halves")
     local = gguf.get(".rope.freq_base_swa", float, LOCAL_BASE)
+    check(0 < local < math.inf, "rope.freq_base_swa")
     nearby = rope_of(gguf, spec, "halves", local, scaled=False)
     x = m.embed("token_embd", scale=math.sqrt(spec.width))
     for n in range(spec.layers):
@@ -36,7 +37,7 @@ def record(m: Recorder, gguf: GGUF) -> None:
         x = m.add(x, m.rms_norm(h, b + "post_ffw_norm", spec.epsilon))
     x = m.rms_norm(x, "output_norm", spec.epsilon)
     cap = gguf.get(".final_logit_softcapping", float, 0.0)
-    check(cap >= 0, "final_logit_softcapping")
+    check(0 <= cap < math.inf, "final_logit_softcapping")
     m.logits(x, "output" if m.has("output") else "token_embd", cap)
 
 
