@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class Memory:
 
     def bandwidth(self) -> float:
         """Bytes a second that all threads read together, now: the best of three passes."""
-        times = [_together([lambda p=part: read(p) for part in self._parts]) for _ in range(3)]
+        calls = [partial(read, part) for part in self._parts]
+        times = [_together(calls) for _ in range(3)]
         return self._words.nbytes / min(times)
 
 
