@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from localllm import catalog
+from localllm import catalog, paths
 from localllm.cli.interrupt import INTERRUPTED, stopping
 from localllm.cli.options import Context, Device, Json, KVType, Threads, with_sampling
 from localllm.cli.printing import say, stats_line, write_json, write_text
 from localllm.cli.waiting import Waiting
-from localllm.errors import BadRequest
+from localllm.errors import BadRequest, Unavailable
 
 PANEL = "Answers"
 DEFAULT = catalog.DEFAULT  # the model of a command that names none
@@ -36,6 +36,9 @@ def run(
     threads: Threads = None,
     device: Device = "auto",
     kv_type: KVType = "f16",
+    server: Annotated[
+        bool, typer.Option(help="Ask a running `localllm serve` that has the model loaded.")
+    ] = True,
     sampling: dict[str, Any] | None = None,
 ) -> None:
     """Answer a prompt; without one, on a terminal, talk."""
@@ -48,8 +51,11 @@ def run(
         asked = {name: value for name, value in asked.items() if value not in (None, ())}
         names = catalog.all_names
         raise typer.Exit(chat_loop(open_llm, model, system=system, sampling=asked, models=names))
-    with Waiting() as waiting:
-        llm = open_llm(model, waiting)
+    own = (context, threads, device, kv_type) != (None, None, "auto", "f16")
+    llm = None if own or not server else from_server(model)
+    if llm is None:
+        with Waiting() as waiting:
+            llm = open_llm(model, waiting)
     with llm:
         raise typer.Exit(answer(llm, question, system, raw, stats, json, asked))
 
@@ -68,6 +74,23 @@ def opener(
         )  # fmt: skip
 
     return open_llm
+
+
+def from_server(model: str) -> Any:
+    """The model in a server of this user's that has proven itself; None where there is none."""
+    if not (paths.data() / "servers").is_dir():
+        return None
+    from localllm.server import note
+    from localllm.server.remote import RemoteLLM
+
+    for found in note.find_servers():
+        try:
+            models = note.status(found)["models"]
+        except Unavailable:
+            continue  # it ended between proof and question
+        if any(one["name"] == model and one["state"] == "ready" for one in models):
+            return RemoteLLM(found, model)
+    return None
 
 
 def answer(
