@@ -171,8 +171,8 @@ def test_a_text_through_a_server(remote):
     assert reply.text == "Hell" and (reply.finish_reason, reply.stop) == ("stop", "o")
     assert behind.asked[-1]["sampling"].logit_bias == {5: float("-inf")}
     assert behind.asked[-1]["cache"] is False
-    ids = [delta.ids for delta in llm.generate([104, 105], max_tokens=3) if delta.ids]
-    assert ids == [(72,), (101,), (108,)]
+    ids = [id for delta in llm.generate([104, 105], max_tokens=3) for id in delta.ids]
+    assert ids == [72, 101, 108]
     assert behind.asked[-1]["ids"] == [104, 105]
 
 

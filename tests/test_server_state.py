@@ -14,7 +14,7 @@ USER = {"messages": [{"role": "user", "content": "hi"}], "model": "fake"}
 def site(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALLLM_HOME", str(tmp_path_factory.mktemp("home")))
-        with serving(FakeLibrary(FakeLLM(), FakeLLM("other")), ["fake"]) as site:
+        with serving(FakeLibrary(FakeLLM(seconds=0.01), FakeLLM("other")), ["fake"]) as site:
             assert until(lambda: get(site, "/health").status_code == 200)
             yield site
 

@@ -26,14 +26,9 @@ class Choice:
     def __post_init__(self) -> None:
         self._reasons = False  # the last that came was reasoning
 
-    def push(self, delta: Any) -> list[dict[str, Any]]:
-        """What a streaming client is sent for it: the `delta`s of chunks."""
-        self.logprobs += token_logprobs(delta.logprobs, self.tokenizer)
-        pieces = self.splitter.push(delta.text)
-        if pieces:
-            self._reasons = pieces[-1].kind == "thinking"
-        self.reasoning_tokens += len(delta.ids) * self._reasons
-        return self._add_all(pieces)
+    def push(self, *deltas: Any) -> list[dict[str, Any]]:
+        """What a streaming client is sent for them: the `delta`s of chunks."""
+        return self._add_all(joined([p for delta in deltas for p in self._split(delta)]))
 
     def flush(self) -> list[dict[str, Any]]:
         """What the splitter still held back at the end."""
@@ -58,6 +53,14 @@ class Choice:
     def finish(self, reason: str) -> str:
         ended = "stop" if self.closed and reason == "cancelled" else reason
         return "tool_calls" if self.calls and ended == "stop" else ended
+
+    def _split(self, delta: Any) -> list[Piece]:
+        self.logprobs += token_logprobs(delta.logprobs, self.tokenizer)
+        pieces = self.splitter.push(delta.text)
+        if pieces:
+            self._reasons = pieces[-1].kind == "thinking"
+        self.reasoning_tokens += len(delta.ids) * self._reasons
+        return pieces
 
     def _add_all(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
         deltas = []
@@ -87,6 +90,17 @@ class Choice:
         function = {"name": name, "arguments": ""}
         self.calls.append(call | {"function": dict(function)})
         return {"tool_calls": [{"index": count} | call | {"function": function}]}
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Neighbours of one kind as one piece, but for calls."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if found and found[-1].kind == piece.kind != "call":
+            found[-1] = Piece(piece.kind, found[-1].text + piece.text)
+        else:
+            found.append(piece)
+    return found
 
 
 def token_logprobs(logprobs: Sequence[Any] | None, tokenizer: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from localllm.server.choice import token_logprobs
 from localllm.server.constrain import mask_for
 from localllm.server.dialect import Tools
 from localllm.server.endpoint import Call, Field
-from localllm.server.pump import Reply
+from localllm.server.pump import Reply, merged
 from localllm.server.running import Run, running
 from localllm.server.stream import PING, EventStream, dumps, event
 
@@ -138,7 +138,9 @@ async def events(native: Native) -> AsyncGenerator[bytes, None]:
     async with running(native.call, native.ask, native.answers) as run:
         yield PING
         async for batch in run.batches():
-            lines = [event(native.piece(i, d, run.llm.tokenizer)) for i, d in batch if worth(d)]
+            lines = [
+                event(native.piece(i, d, run.llm.tokenizer)) for i, d in merged(batch) if worth(d)
+            ]
             yield b"".join(lines) or PING
         for index in range(len(run.replies)):
             yield event(native.end(run, index, ""))

@@ -1,12 +1,16 @@
 """Several replies, each read by a thread of its own, as one asynchronous stream of deltas."""
 
 import asyncio
+import itertools
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from localllm.errors import Unavailable
+
+PACE = 0.008  # seconds; tokens that come faster go out together, which saves most of their cost
 
 
 class Reply(Protocol):
@@ -29,8 +33,14 @@ class Reply(Protocol):
     def stop(self) -> str | None: ...
 
 
-End = BaseException | None  # how a reply's iteration ended
-NOTHING = (-1, None, False)  # wakes up who waits for the next item
+class Item(NamedTuple):
+    """A delta of a reply, or its end: the error that ended it, or None."""
+
+    reply: int
+    value: Any
+    ended: bool = False
+
+
 Batch = list[tuple[int, Any]]  # (which reply, its next delta)
 
 
@@ -63,7 +73,10 @@ class Pump:
         self.replies = replies
         self.late = False
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[tuple[int, Any, bool]] = asyncio.Queue()
+        self._items: deque[Item] = deque()
+        self._arrived = asyncio.Event()
+        self._awake = True  # whoever empties `_items` will look again without being told
+        self._next_at = 0.0
         self._deadline = self._loop.time() + seconds
         self._predict_seconds = predict_seconds
 
@@ -78,14 +91,12 @@ class Pump:
         open_replies = len(self.replies)
         try:
             while open_replies:
-                batch: Batch = []
-                for index, item, ended in await self._next(ping):
-                    if not ended:
-                        batch.append((index, item))
-                        continue
-                    open_replies -= 1
-                    if item is not None:
-                        raise item
+                items = await self._next(ping)
+                for item in items:
+                    if item.ended and item.value is not None:
+                        raise item.value
+                open_replies -= sum(item.ended for item in items)
+                batch = [(item.reply, item.value) for item in items if not item.ended]
                 self._start_predicting(batch)
                 if batch or open_replies:
                     yield batch
@@ -96,41 +107,77 @@ class Pump:
         for reply in self.replies:
             reply.cancel()
 
-    async def _next(self, ping: float) -> list[tuple[int, Any, bool]]:
-        """All that is in the queue, at least one unless it stays silent."""
+    async def _next(self, ping: float) -> list[Item]:
+        """All that has come, at least one item unless it stays silent."""
+        await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
         left = self._deadline - self._loop.time()
         if left <= 0 and not self.late:
             self.late = True
             self.cancel()
-        wait = ping if self.late else min(ping, left)
-        timer = self._loop.call_later(wait, self._queue.put_nowait, NOTHING)
+        if not self._items:
+            await self._wait(ping if self.late else min(ping, left))
+        self._next_at = self._loop.time() + PACE
+        return [self._items.popleft() for _ in range(len(self._items))]
+
+    async def _wait(self, seconds: float) -> None:
+        """Until an item comes, or it has been silent for so long."""
+        self._arrived.clear()
+        self._awake = False  # from here on, `_put` calls
+        if self._items:  # it came just before
+            self._awake = True
+            return
+        timer = self._loop.call_later(seconds, self._arrived.set)
         try:
-            items = [await self._queue.get()]
+            await self._arrived.wait()
         finally:
             timer.cancel()
-        while not self._queue.empty():
-            items.append(self._queue.get_nowait())
-        return [item for item in items if item is not NOTHING]
+            self._awake = True
 
     def _start_predicting(self, batch: Batch) -> None:
-        if batch and self._predict_seconds is not None:
+        if self._predict_seconds is not None and any(delta.ids for _, delta in batch):
             self._deadline = min(self._deadline, self._loop.time() + self._predict_seconds)
             self._predict_seconds = None
 
     def _read(self, index: int, reply: Reply) -> None:
         """The thread of one reply."""
-        end: End = None
+        end: BaseException | None = None
         try:
             for delta in reply:
-                self._put(index, delta, False)
-        except RuntimeError as error:
-            end = error if not self._loop.is_closed() else Unavailable("The server is gone.")
+                self._put(Item(index, delta))
         except BaseException as error:
-            end = error
+            end = Unavailable("The server is gone.") if self._loop.is_closed() else error
         try:
-            self._put(index, end, True)
+            self._put(Item(index, end, ended=True))
         except RuntimeError:
             reply.cancel()  # the loop has closed: nobody listens any more
 
-    def _put(self, index: int, item: Any, ended: bool) -> None:
-        self._loop.call_soon_threadsafe(self._queue.put_nowait, (index, item, ended))
+    def _put(self, item: Item) -> None:
+        self._items.append(item)
+        if not self._awake:
+            self._awake = True
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+
+def by_reply(batch: Batch) -> list[tuple[int, list[Any]]]:
+    """Neighbouring deltas of one reply together."""
+    groups = itertools.groupby(batch, key=lambda one: one[0])
+    return [(index, [delta for _, delta in group]) for index, group in groups]
+
+
+def merged(batch: Batch) -> Batch:
+    """The same as one delta."""
+    return [(index, _one(deltas)) for index, deltas in by_reply(batch)]
+
+
+def _one(deltas: list[Any]) -> Any:
+    """Text, ids and log-probabilities of all; progress as the last one has it."""
+    if len(deltas) == 1:
+        return deltas[0]
+    logprobs = [one for delta in deltas for one in delta.logprobs or ()]
+    progress = [delta.progress for delta in deltas if delta.progress]
+    return type(deltas[0])(
+        text="".join(delta.text for delta in deltas),
+        ids=tuple(id for delta in deltas for id in delta.ids),
+        logprobs=logprobs or None,
+        progress=progress[-1] if progress else None,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,23 +22,30 @@ class Run:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """See Pump.batches; keeps the record and the metrics of tokens and gaps."""
-        site, record = self.call.site, self.call.record
+        record = self.call.record
         last: dict[int, float] = {}
-        async for batch in self._pump.batches(site.settings.ping_seconds):
-            now = time.monotonic()
+        async for batch in self._pump.batches(self.call.site.settings.ping_seconds):
+            counts: Counter[int] = Counter()
             for index, delta in batch:
-                if not delta.ids:
-                    continue
-                record.first, record.last = record.first or now, now
-                record.completion_tokens += len(delta.ids)
-                if index in last:
-                    gap = site.metrics.gap.labels(record.model)
-                    gap.observe((now - last[index]) / len(delta.ids))
-                last[index] = now
+                counts[index] += len(delta.ids)
+            for index, tokens in counts.items():
+                if tokens:
+                    self._count(index, tokens, last)
             if record.answer is not None:
                 record.answer += [delta.text for _, delta in batch]
             yield batch
         self._settle()
+
+    def _count(self, index: int, tokens: int, last: dict[int, float]) -> None:
+        """Note tokens of one reply that came together. last: when each reply's came before."""
+        record, now = self.call.record, time.monotonic()
+        record.first, record.last = record.first or now, now
+        record.completion_tokens += tokens
+        if index in last:
+            gap = self.call.site.metrics.gap.labels(record.model)
+            for _ in range(tokens):
+                gap.observe((now - last[index]) / tokens)
+        last[index] = now
 
     def finish(self, index: int) -> str:
         """Why a reply ended, in OpenAI's words; a time limit is a kind of length."""

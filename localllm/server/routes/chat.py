@@ -12,7 +12,7 @@ from localllm.server.choice import Choice
 from localllm.server.constrain import mask_for
 from localllm.server.dialect import Tools, splitter
 from localllm.server.endpoint import Body, Call, Endpoint, Field
-from localllm.server.pump import Reply
+from localllm.server.pump import Reply, by_reply
 from localllm.server.running import Run, running
 from localllm.server.stream import DONE, PING, EventStream, dumps, event
 from localllm.text.parts import Parts, opens_thinking
@@ -158,7 +158,7 @@ async def events(chat: Chat) -> AsyncGenerator[bytes, None]:
         role = {"role": "assistant", "content": ""}
         yield b"".join(event(chat.piece(choice.index, role)) for choice in chat.choices)
         async for batch in run.batches():
-            lines = [line for i, delta in batch for line in lines_of(chat, run, i, delta)]
+            lines = [line for i, group in by_reply(batch) for line in lines_of(chat, run, i, group)]
             yield b"".join(lines) or PING
         for choice in chat.choices:
             for delta in choice.flush():
@@ -175,12 +175,13 @@ async def events(chat: Chat) -> AsyncGenerator[bytes, None]:
         yield DONE
 
 
-def lines_of(chat: Chat, run: Run, index: int, delta: Any) -> list[bytes]:
-    """The events that one delta of a reply becomes."""
+def lines_of(chat: Chat, run: Run, index: int, group: list[Any]) -> list[bytes]:
+    """The events that deltas of one reply become."""
     choice, lines = chat.choices[index], []
-    if delta.progress and chat.body.get("return_progress"):
-        lines.append(event(chat.chunk([], prompt_progress=progress(delta))))
-    deltas = choice.push(delta)
+    if chat.body.get("return_progress"):
+        told = [progress(delta) for delta in group if delta.progress]
+        lines += [event(chat.chunk([], prompt_progress=one)) for one in told]
+    deltas = choice.push(*group)
     if choice.closed:
         run.replies[index].cancel()
     logprobs = choice.take_logprobs() if chat.body.get("logprobs") else None

@@ -13,7 +13,7 @@ from localllm.server.constrain import mask_for
 from localllm.server.dialect import Tools
 from localllm.server.echo import Echo
 from localllm.server.endpoint import Body, Call, Endpoint, Field
-from localllm.server.pump import Reply
+from localllm.server.pump import Reply, merged
 from localllm.server.running import Run, running
 from localllm.server.schema import WrongField
 from localllm.server.stream import DONE, PING, EventStream, dumps, event
@@ -126,7 +126,7 @@ async def events(asked: Completion) -> AsyncGenerator[bytes, None]:
         yield b"".join(event(asked.chunk([text.take(None)])) for text in asked.texts)
         async for batch in run.batches():
             lines = []
-            for index, delta in batch:
+            for index, delta in merged(batch):
                 asked.texts[index].push(delta)
                 if delta.text or delta.logprobs:
                     lines.append(event(asked.chunk([asked.texts[index].take(None)])))
