@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from localllm.errors import Unavailable
 
-PACE = 0.008  # seconds; tokens that come faster go out together, which saves most of their cost
+# Seconds. Tokens that come faster go out together. Of a stream of 400 tokens/s, server and `openai`
+# client took 670 us of processor time a token with a chunk for each, 330 at 8 ms and 200 at 16 ms.
+PACE = 0.016
 
 
 class Reply(Protocol):
