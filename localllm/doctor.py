@@ -4,12 +4,10 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
-import numpy as np
 import psutil
 
 from localllm import __version__, cgroup, machine, paths
@@ -29,13 +27,8 @@ def examine() -> dict[str, Any]:
     busy = psutil.cpu_percent(interval=0.2) / 100
     rates = {name: product_rate(name, threads.count) for name in FORMATS}
     report = {
-        "versions": {
-            "localllm": __version__,
-            "python": platform.python_version(),
-            "numba": numba.__version__,
-            "llvm": llvmlite.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": {"localllm": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("numba", "llvmlite", "numpy")},
         "cpu": machine.cpu_name(),
         "instructions": TARGET.name,
         "vector_bits": 32 * TARGET.lanes,

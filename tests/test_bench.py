@@ -172,3 +172,19 @@ def test_a_whole_benchmark_of_a_tiny_model(tmp_path, kept_kernels, monkeypatch):
     for row in rows:
         assert len(row.seconds) == 2 and min(row.seconds) > 0 and row.bandwidth > 1e8
         assert row.peak_percent > 0
+
+
+def test_a_profile_names_what_a_pass_does(tmp_path, kept_kernels, monkeypatch):
+    from localllm.bench import session
+
+    monkeypatch.setattr(session, "keep", lambda: kept_kernels)
+    path = tiny.write(tmp_path / "m.gguf", layers=3)
+    cases = grid([24], [2], [0], [1])
+    for case, rows, remark in session.profiles(path, cases, 2, progress=lambda *_: None):
+        names = {row[0]: row for row in rows[1:]}
+        assert any("attend" in name for name in names), names
+        shares = [float(row[3].rstrip("%")) for row in rows[1:]]
+        assert sum(shares) == pytest.approx(100, abs=1) and shares == sorted(shares, reverse=True)
+        assert "bound" in remark and case in cases
+    layers = [int(row[1]) for row in rows[1:]]
+    assert max(layers) >= 3

@@ -1,7 +1,9 @@
 """One benchmark of one model with one thread count, from its file to its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from localllm import models
 from localllm.batch import PAGE
@@ -10,12 +12,14 @@ from localllm.bench.grid import Case
 from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours
 from localllm.bench.peer import Peers
+from localllm.bench.profile import furthest, profile, table
 from localllm.gguf import GGUF
 from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
 from quant.formats import supported
 
 ROWS = 512
+Progress = Callable[[str, int, int], None]
 
 
 def bench(
@@ -28,11 +32,63 @@ def bench(
     peer: bool = False,
     device: str = "cpu",
     kv_type: str = "f16",
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> Iterator[Row]:
     """Rows of all cases, as they are done."""
-    longest = max(case.length for case in cases)
-    batch = max(case.batch for case in cases)
+    longest, batch = extent(cases)
+    with opened(path, cases, threads, device, kv_type, progress) as (gguf, model):
+        peers = Peers(path, longest, batch, threads, kv_type) if peer else None
+        kv_bytes = models.estimate(gguf, context=longest, kv_type=kv_type).page_bytes // PAGE
+        needs = costs(gguf, kv_bytes)
+        try:
+            yield from measure(
+                name, cases, threads, Ours(model), peers.sides if peers else [], repeats,
+                needs, rates(gguf, threads), Memory(threads).bandwidth, progress,
+            )  # fmt: skip
+        finally:
+            if peers:
+                peers.close()
+
+
+def profiles(
+    path: Path,
+    cases: Sequence[Case],
+    threads: int,
+    *,
+    device: str = "cpu",
+    kv_type: str = "f16",
+    progress: Progress,
+) -> Iterator[tuple[Case, list[list[str]], str]]:
+    """Of each case, its operations as rows of text (the head first), and which loses most."""
+    with opened(path, cases, threads, device, kv_type, progress) as (gguf, model):
+        memory, rate = Memory(threads), min(rates(gguf, threads).values())
+        for case in cases:
+            operations, bandwidth = profile(Ours(model), case), memory.bandwidth()
+            yield (
+                case,
+                table(operations, bandwidth, rate),
+                furthest(operations, bandwidth, rate),
+            )
+
+
+def extent(cases: Sequence[Case]) -> tuple[int, int]:
+    """(tokens a sequence holds at most, sequences at most)."""
+    return max(case.length for case in cases), max(case.batch for case in cases)
+
+
+def rates(gguf: GGUF, threads: int) -> dict[str, float]:
+    """Multiply-adds a second of the loop of every block format in the file's matrices."""
+    matrices = (tensor for tensor in gguf.tensors.values() if len(tensor.shape) > 1)
+    kinds = {tensor.type for tensor in matrices} & set(supported())
+    return {kind: product_rate(kind, threads) for kind in sorted(kinds)}
+
+
+@contextmanager
+def opened(
+    path: Path, cases: Sequence[Case], threads: int, device: str, kv_type: str, progress: Progress
+) -> Iterator[tuple[GGUF, Any]]:
+    """The file, and the model with pages for all cases."""
+    longest, batch = extent(cases)
     keep()
     with GGUF.open(path) as gguf:
         model = models.load(
@@ -45,17 +101,7 @@ def bench(
             pages=batch * -(-longest // PAGE),
             progress=progress,
         )
-        peers = Peers(path, longest, batch, threads, kv_type) if peer else None
-        kv_bytes = models.estimate(gguf, context=longest, kv_type=kv_type).page_bytes // PAGE
-        needs = costs(gguf, kv_bytes)
-        kinds = {*needs.layers, *needs.head} & set(supported())
-        rates = {kind: product_rate(kind, threads) for kind in sorted(kinds)}
         try:
-            yield from measure(
-                name, cases, threads, Ours(model), peers.sides if peers else [], repeats,
-                needs, rates, Memory(threads).bandwidth, progress,
-            )  # fmt: skip
+            yield gguf, model
         finally:
             model.close()
-            if peers:
-                peers.close()

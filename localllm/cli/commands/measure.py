@@ -1,12 +1,13 @@
 """bench and doctor: how fast this machine is, and why."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from localllm import machine
 from localllm.cli.options import Device, Json, KVType, Model
-from localllm.cli.printing import write_json
+from localllm.cli.printing import write_json, write_table
 from localllm.cli.waiting import Waiting
 
 PANEL = "Machine"
@@ -35,20 +36,29 @@ def bench(
 ) -> None:
     """Tokens a second of prompts (pp) and generation (tg); the median of the runs."""
     from localllm import catalog
-    from localllm.bench import report
+    from localllm.bench import report, session
     from localllm.bench.grid import grid, numbers
-    from localllm.bench.session import bench as session
 
     cases = grid(*(numbers(text) for text in (prompts, generate, depths, batches)))
-    found = catalog.resolve(model)
+    counts = numbers(threads) if threads else [machine.threads().count]
     lines: list[dict[str, Any]] = []
     with Waiting() as waiting:
-        for count in numbers(threads) if threads else [machine.threads().count]:
-            rows = session(
-                found.name, found.path, cases, count, repeats=repeats, peer=peer,
-                device=device, kv_type=kv_type, progress=waiting,
-            )  # fmt: skip
-            lines.extend(report.record(row) for row in rows)
+        found = catalog.resolve(model, pull=True, progress=partial(waiting, f"pulling {model}"))
+        options: dict[str, Any] = {"device": device, "kv_type": kv_type, "progress": waiting}
+        for count in counts:
+            if profile:
+                for case, rows, remark in session.profiles(found.path, cases, count, **options):
+                    waiting.clear()
+                    print(f"{found.name} {case.name}, {count} threads")
+                    write_table(rows[0], rows[1:])
+                    print(f"{remark}\n")
+                continue
+            done = session.bench(
+                found.name, found.path, cases, count, repeats=repeats, peer=peer, **options
+            )
+            lines.extend(report.record(row) for row in done)
+    if profile:
+        return
     if json:
         write_json(lines)
     elif csv:
