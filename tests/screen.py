@@ -32,7 +32,7 @@ class Screen:
     async def idle(self) -> None:
         """Until no answer is under way, and what it ended with is on the screen."""
         panes = self.app.screen.query("Pane")
-        await self.until(lambda: not any(pane.busy or pane._waiting for pane in panes))
+        await self.until(lambda: not any(pane.busy or pane.waiting for pane in panes))
         bubbles = self.app.screen.query("Bubble")
         await self.until(lambda: all(bubble.feed is None for bubble in bubbles))
         await self.pilot.pause()
@@ -64,7 +64,6 @@ def chat(folder, flow, *llms, size=WIDE, model=None, doors=None):
             async with app.run_test(size=size, notifications=True) as pilot:
                 await flow(Screen(app, pilot))
         finally:
-            app.shelf.close()
-            app.history.close()
+            app.close()
 
     asyncio.run(play())

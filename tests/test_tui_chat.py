@@ -1,6 +1,7 @@
 """The full-screen chat, flow by flow: keys go in, the rendered screen is read."""
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from fake_doors import fake_doors
 from fakes_tui import FakeDelta, FakeLLM
 from screen import SMALL, WIDE, chat
 
-from localllm.errors import BadFile
+from localllm.errors import BadFile, Cancelled
 from localllm.tui.bubble import Bubble
 from localllm.tui.history import History
 from localllm.tui.prompt import Prompt
@@ -138,7 +139,7 @@ def test_a_bug_below_does_not_end_the_app(tmp_path):
 
     async def flow(screen):
         await screen.ask("x")
-        await screen.shows("unexpected error", "oops")
+        await screen.shows("Something unexpected went wrong", "oops")
 
     chat(tmp_path, flow, llm)
 
@@ -258,3 +259,47 @@ def test_markup_in_what_is_said_stays_text(tmp_path):
         await screen.shows("[bold]x[/bold] [", "[red]no[/red]", "we[b]ird")
 
     chat(tmp_path, flow, llm, model="we[b]ird")
+
+
+def test_enter_in_the_same_burst_as_the_text_sends_all_of_it(tmp_path):
+    llm = FakeLLM()
+
+    async def flow(screen):
+        for char in "hello":
+            screen.app.simulate_key(char)
+        screen.app.simulate_key("enter")
+        await screen.shows("You said: hello")
+        assert llm.asked[0][0][0]["content"] == "hello"
+
+    chat(tmp_path, flow, llm)
+
+
+def test_control_codes_of_a_model_do_not_reach_the_terminal(tmp_path):
+    llm = FakeLLM(answers=[["a\x1b]52;c;AAAA\x07b \x1b[2J\n```\nc\x1b[31m\n```\n"]])
+
+    async def flow(screen):
+        await screen.ask("x\x9b")
+        strips = screen.app.screen._compositor.render_strips()
+        drawn = "".join(segment.text for strip in strips for segment in strip)
+        assert "AAAA" in drawn and not set(drawn) & {"\x1b", "\x07", "\x9b"}
+
+    chat(tmp_path, flow, llm)
+
+
+def test_quitting_does_not_wait_for_a_model_that_is_opening(tmp_path):
+    doors, ended = fake_doors(tmp_path, FakeLLM()), []
+
+    def open(name, progress):
+        try:
+            while True:
+                time.sleep(0.05)
+                progress("compiling", 1, 2)
+        except Cancelled:
+            ended.append(name)
+            raise
+
+    async def flow(screen):
+        await screen.shows("compiling 50 %")
+
+    chat(tmp_path, flow, doors=replace(doors, open=open))
+    assert ended == ["fake"]

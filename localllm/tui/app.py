@@ -1,6 +1,7 @@
 """The full-screen chat: screens, theme, and everything the command palette offers."""
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from localllm.tui.history import History
 from localllm.tui.shelf import Shelf
 from localllm.tui.talk import Talk
 
+PATIENCE = 2.0  # seconds that answers and models get to end when the user quits
 DARK, LIGHT = "textual-dark", "textual-light"
 
 PALETTE = (
@@ -73,15 +75,22 @@ class ChatApp(App[None]):
         yield SystemCommand("Light or dark", "Switch the theme", self.action_theme_switch)
         yield from super().get_system_commands(screen)
 
-    def on_unmount(self) -> None:
-        self._talk.stop_all()
+    def close(self) -> bool:
+        """Stop what is under way and close models and history; False when a model hangs."""
+        self._talk.stop_all(PATIENCE)
+        closed = self.shelf.close(PATIENCE)
+        self.history.close()
+        return closed
 
 
 def run(model: str | None = None) -> None:
     """Open the chat with a model, else with the last one used, else with the default."""
     app = ChatApp(real(), model)
+    closed = False
     try:
         app.run()
     finally:
-        app.shelf.close()
-        app.history.close()
+        closed = app.close()
+    if not closed:  # a model is still opening: nobody should have to wait for that to quit
+        sys.stdout.flush()
+        os._exit(app.return_code or 0)

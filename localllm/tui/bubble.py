@@ -30,6 +30,7 @@ from localllm.tui.events import (
 )
 from localllm.tui.feed import Feed
 from localllm.tui.prose import Prose
+from localllm.tui.terminal import printable
 from localllm.tui.typeset import BLANK, COPY, Line, plain
 
 FRAME = 1 / 20  # seconds between looks at a feed, when the screen keeps up
@@ -84,7 +85,7 @@ class Bubble(Widget, can_focus=True):
     def _laid_out(self, width: int) -> list[Line]:
         head = [Line(Content.styled(self._head(), "bold $foreground 60%"))]
         if self.turn.role == "user":
-            return head + plain(self.turn.content, width)
+            return head + plain(printable(self.turn.content), width)
         body = self._prose.lines(width) if self._answer else []
         foot = plain(self._foot, width, "$foreground 50%") if self._foot else []
         return [*head, *self._thoughts(width), *body, *([BLANK] if body and foot else []), *foot]
@@ -94,7 +95,7 @@ class Bubble(Widget, can_focus=True):
         if len(self.branches) > 1:
             at = self.branches.index(self.turn.id) + 1
             who += f"  ‹ {at}/{len(self.branches)} ›"
-        return who
+        return printable(who)
 
     def _thoughts(self, width: int) -> list[Line]:
         """The reasoning: one dim line, or all of it when unfolded."""
@@ -148,7 +149,7 @@ class Bubble(Widget, can_focus=True):
             self.post_message(Flowing(self.turn.id, feed))
 
     def _grow(self, text: str) -> None:
-        reasoning, answer = thinking.split(text)
+        reasoning, answer = thinking.split(printable(text))
         if (reasoning, answer) == (self._reasoning, self._answer):
             return
         if answer.startswith(self._answer):

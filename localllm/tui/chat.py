@@ -103,6 +103,9 @@ class ChatScreen(Screen[None]):
         if self._pane.busy:
             self.notify("The model is still answering: Esc stops it.")
             return
+        if self._pane.waiting:
+            self.notify("The question before waits for a model: ^o chooses one.")
+            return
         try:
             text = attach.with_files(event.text, self._doors.files)
         except (LocalLLMError, OSError) as error:

@@ -1,5 +1,6 @@
 """Two models side by side: each question goes to both."""
 
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -11,8 +12,9 @@ from textual.widgets import Footer
 
 from localllm.errors import LocalLLMError
 from localllm.tui import attach
+from localllm.tui.background import begin
 from localllm.tui.doors import Doors
-from localllm.tui.events import CopyWanted, FileWanted, InspectWanted, Sent
+from localllm.tui.events import CopyWanted, EditWanted, FileWanted, InspectWanted, Sent
 from localllm.tui.files import Files
 from localllm.tui.history import History
 from localllm.tui.pane import Pane
@@ -56,8 +58,8 @@ class CompareScreen(Screen[None]):
 
     @on(Sent)
     async def sent(self, event: Sent) -> None:
-        if any(pane.busy for pane in self._panes):
-            self.notify("A model is still answering: Esc stops both.")
+        if any(pane.busy or pane.waiting for pane in self._panes):
+            self.notify("A model is not done yet: Esc stops both.")
             return
         try:
             text = attach.with_files(event.text, self._doors.files)
@@ -79,6 +81,13 @@ class CompareScreen(Screen[None]):
     def copy(self, event: CopyWanted) -> None:
         self.app.copy_to_clipboard(event.text)
         self.notify(f"Copied {event.what}.", timeout=2)
+
+    @on(EditWanted)
+    def edit(self, event: EditWanted) -> None:
+        """Both sides share a prompt, so an edited message is asked anew at the end of each."""
+        for pane in self._panes:
+            if event.turn in pane.talk.chat.turns:
+                self._prompt.put(pane.talk.chat.turns[event.turn].content)
 
     @on(InspectWanted)
     def inspect(self, event: InspectWanted) -> None:
@@ -108,4 +117,4 @@ class CompareScreen(Screen[None]):
     def on_unmount(self) -> None:
         for talk in self._talks:
             talk.stop_all()
-            self.app.run_worker(lambda llm=talk.llm: self._shelf.give(llm), thread=True)
+            begin(partial(self._shelf.give, talk.llm), "closing")

@@ -6,6 +6,7 @@ from typing import Any
 from textual.message import Message
 
 from localllm.errors import LocalLLMError
+from localllm.tui.doors import Choice
 from localllm.tui.feed import Feed
 
 
@@ -130,6 +131,7 @@ class Loading(Message):
 class Opened(Message):
     """A model is ready to be asked."""
 
+    model: str
     llm: Any
 
 
@@ -139,3 +141,18 @@ class OpenFailed(Message):
 
     model: str
     error: LocalLLMError
+
+
+@dataclass
+class ChoicesFound(Message):
+    """The models that can be chosen."""
+
+    choices: list[Choice]
+
+
+@dataclass
+class PullEnded(Message):
+    """A model is here now, or `error` says why not."""
+
+    model: str
+    error: LocalLLMError | None = None

@@ -41,17 +41,20 @@ class Feed:
     def run(self) -> None:
         """Read the reply to its end; nothing is raised, `error` has it."""
         try:
-            reply = self._start()
-            for delta in reply:
-                self._add(delta)
-            self.stats = {**reply.usage, **reply.timings, "finish_reason": reply.finish_reason}
-        except LocalLLMError as error:
-            self.error = error
+            self._read()
         except Exception as error:  # a bug below us must not take the conversation down
-            self.error = LocalLLMError(f"The answer ended with an unexpected error: {error!r}")
-        finally:
+            self.error = as_error(error)
+        try:
             self._finish(self)
-            self.done = True
+        except Exception as error:  # a full disk, or a history that was closed under us
+            self.error = self.error or as_error(error)
+        self.done = True
+
+    def _read(self) -> None:
+        reply = self._start()
+        for delta in reply:
+            self._add(delta)
+        self.stats = {**reply.usage, **reply.timings, "finish_reason": reply.finish_reason}
 
     def _start(self) -> Any:
         reply = self._ask()
@@ -94,3 +97,10 @@ class Feed:
         """Tokens per second since the first."""
         elapsed = time.monotonic() - self.first if self.first else 0.0
         return (self.tokens - 1) / elapsed if elapsed > 0 and self.tokens > 1 else 0.0
+
+
+def as_error(error: Exception) -> LocalLLMError:
+    """Any error as one that can be shown."""
+    if isinstance(error, LocalLLMError):
+        return error
+    return LocalLLMError(f"Something unexpected went wrong: {error!r}")

@@ -1,10 +1,16 @@
-"""Ctrl-C while an answer prints: the first is a wish, the second an exception."""
+"""The keyboard while an answer prints: Ctrl-C is a wish, and nothing typed is echoed into it."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+try:
+    import termios
+except ImportError:  # Windows, where the console does not echo while nobody reads
+    termios = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -29,3 +35,19 @@ def wished() -> Iterator[threading.Event]:
         yield wish
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """Keep typed keys, ^C among them, off the screen; they stay in the queue for the prompt."""
+    if termios is None or not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    changed = [*before]
+    changed[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -11,7 +11,7 @@ from localllm import paths
 from localllm.errors import LocalLLMError
 from localllm.tui import answer, clipboard, commands, meter
 from localllm.tui.history import History
-from localllm.tui.interrupt import wished
+from localllm.tui.interrupt import unechoed, wished
 from localllm.tui.reading import message, prompt_session
 from localllm.tui.session import Session
 from localllm.tui.terminal import CLEAR_LINE, DIM, RED, RESET, YELLOW, printable
@@ -130,7 +130,7 @@ class Chat:
     def _answer(self, text: str) -> str:
         """Ask and print; what to offer for editing when there was no answer."""
         try:
-            with wished() as wish:
+            with wished() as wish, unechoed():
                 reply = self.session.ask(text)
                 answer.show(reply, self._style(), self.write, wish)
                 self.session.keep(reply)

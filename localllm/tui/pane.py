@@ -1,10 +1,11 @@
 """A conversation on the screen: its bubbles, its status line, and what the bubbles ask for."""
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from localllm.tui import meter
+from localllm.tui.background import begin, post, seldom
 from localllm.tui.bubble import Bubble
 from localllm.tui.events import (
     BranchWanted,
@@ -16,9 +17,10 @@ from localllm.tui.events import (
     OpenFailed,
     RetryWanted,
 )
+from localllm.tui.feed import as_error
 from localllm.tui.shelf import Shelf
 from localllm.tui.status import Status
-from localllm.tui.talk import Talk, as_error
+from localllm.tui.talk import Talk
 from localllm.tui.tokens import Tokens
 from localllm.tui.transcript import Transcript
 
@@ -39,7 +41,8 @@ class Pane(Vertical):
     def __init__(self, talk: Talk, shelf: Shelf, id: str | None = None):
         super().__init__(id=id)
         self.talk, self._shelf = talk, shelf
-        self._waiting = False  # a question waits for the model to be open
+        self._wanted = ""  # the model that was chosen last
+        self.waiting = False  # a question waits for the model to be open
 
     def compose(self) -> ComposeResult:
         yield Transcript(WELCOME)
@@ -59,19 +62,21 @@ class Pane(Vertical):
         """Open a model in the background; Opened or OpenFailed is posted."""
         self.status.model(name)
         self.status.doing("opening …")
-        self._open_model(name)
+        self._wanted = name
+        begin(lambda: self._open_model(name), f"opening {name}")
 
-    @work(thread=True, group="opening", exclusive=True, exit_on_error=False)
     def _open_model(self, name: str) -> None:
+        """On a thread of its own."""
+
         def progress(stage: str, done: int, total: int) -> None:
-            self.post_message(Loading(name, stage, done, total))
+            post(self, Loading(name, stage, done, total))
 
         try:
-            llm = self._shelf.take(name, progress)
+            llm = self._shelf.take(name, seldom(progress))
         except Exception as error:
-            self.post_message(OpenFailed(name, as_error(error)))
+            post(self, OpenFailed(name, as_error(error)))
         else:
-            self.post_message(Opened(llm))
+            post(self, Opened(name, llm))
 
     @on(Loading)
     def opening(self, event: Loading) -> None:
@@ -80,10 +85,13 @@ class Pane(Vertical):
 
     @on(Opened)
     async def opened(self, event: Opened) -> None:
+        if event.model != self._wanted:  # the user chose another one meanwhile
+            begin(lambda: self._shelf.give(event.llm), "closing")
+            return
         before = self.talk.use(event.llm)
-        self.run_worker(lambda: self._shelf.give(before), thread=True, exit_on_error=False)
+        begin(lambda: self._shelf.give(before), "closing")
         self._show_model()
-        if self._waiting:
+        if self.waiting:
             await self.answer()
 
     @on(OpenFailed)
@@ -122,10 +130,10 @@ class Pane(Vertical):
 
     async def answer(self) -> None:
         """Have the question at the end answered."""
-        self._waiting = self.talk.llm is None
-        if not self._waiting and self.talk.unanswered:
+        self.waiting = self.talk.llm is None
+        if not self.waiting and self.talk.unanswered:
             feed = self.talk.answer()
-            self.run_worker(feed.run, thread=True, group="answers", exit_on_error=False)
+            begin(feed.run, "answer")
         await self.show()
 
     @property
@@ -154,8 +162,10 @@ class Pane(Vertical):
     @on(EarlierWanted)
     async def earlier(self, event: EarlierWanted) -> None:
         event.stop()
+        first = self.transcript.bubbles[0]
         self.transcript.more()
         await self.show()
+        self.transcript.scroll_to_widget(first, top=True, animate=False)
 
     @on(Flowing)
     def flowing(self, event: Flowing) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -15,7 +15,10 @@ from textual.widgets.option_list import Option
 
 from localllm.errors import Cancelled, LocalLLMError
 from localllm.tui import meter
+from localllm.tui.background import begin, post, seldom
 from localllm.tui.doors import Choice, Doors
+from localllm.tui.events import ChoicesFound, Loading, PullEnded
+from localllm.tui.feed import as_error
 
 
 class Picker(ModalScreen[str | None]):
@@ -44,18 +47,18 @@ class Picker(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         self.query_one(ProgressBar).display = False
-        self._look()
+        begin(self._look, "looking")
 
-    @work(thread=True)
     def _look(self) -> None:
+        """On a thread of its own."""
         try:
-            choices = self._doors.choices()
+            post(self, ChoicesFound(self._doors.choices()))
         except LocalLLMError as error:
-            self.app.call_from_thread(self._hint, f"{error.message} {error.hint}")
-        else:
-            self.app.call_from_thread(self._found, choices)
+            post(self, PullEnded("", error))
 
-    def _found(self, choices: list[Choice]) -> None:
+    @on(ChoicesFound)
+    def found(self, event: ChoicesFound) -> None:
+        choices = event.choices
         self._choices = {choice.name: choice for choice in choices}
         self._list("")
         options = self.query_one(OptionList)
@@ -103,35 +106,44 @@ class Picker(ModalScreen[str | None]):
             self._pulling = True
             self.query_one(ProgressBar).display = True
             self._hint(f"pulling {name} …  Esc stops; a later pull goes on from there")
-            self._pull(name)
+            begin(lambda: self._pull(name), f"pulling {name}")
         else:
             self.dismiss(name)
 
-    @work(thread=True)
     def _pull(self, name: str) -> None:
+        """On a thread of its own."""
+
+        show = seldom(lambda *far: post(self, Loading(name, *far)))
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if self._stop.is_set():
+                raise Cancelled("The pull was stopped.")
+            show(stage, done, total)
+
         try:
-            self._doors.pull(name, self._progress)
-        except LocalLLMError as error:
-            if not isinstance(error, Cancelled):
-                self.app.call_from_thread(self._failed, error)
+            self._doors.pull(name, progress)
+        except Exception as error:
+            post(self, PullEnded(name, as_error(error)))
         else:
-            self.app.call_from_thread(self.dismiss, name)
+            post(self, PullEnded(name))
 
-    def _progress(self, stage: str, done: int, total: int) -> None:
-        """Called on the pulling thread."""
-        if self._stop.is_set():
-            raise Cancelled("The pull was stopped.")
-        self.app.call_from_thread(self._advance, stage, done, total)
-
-    def _advance(self, stage: str, done: int, total: int) -> None:
+    @on(Loading)
+    def advance(self, event: Loading) -> None:
+        event.stop()
+        done, total = event.done, event.total
         self.query_one(ProgressBar).update(total=total or None, progress=done)
         size = f"{meter.size(done)} of {meter.size(total)}" if total else meter.size(done)
-        self._hint(f"{stage}: {size}\nEsc stops; a later pull goes on from there")
+        self._hint(f"{event.stage}: {size}\nEsc stops; a later pull goes on from there")
 
-    def _failed(self, error: LocalLLMError) -> None:
+    @on(PullEnded)
+    def ended(self, event: PullEnded) -> None:
+        event.stop()
+        if event.error is None:
+            self.dismiss(event.model)
+            return
         self._pulling = False
         self.query_one(ProgressBar).display = False
-        self._hint(f"{error.message}\n{error.hint}".strip())
+        self._hint(f"{event.error.message}\n{event.error.hint}".strip())
 
     def _hint(self, text: str) -> None:
         self.query_one(".hint", Label).update(text)

@@ -13,7 +13,7 @@ class Prompt(TextArea):
     """A few lines of text. A paste with newlines in it does not send."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", priority=True),
+        Binding("enter", "send", "Send"),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "Newline", key_display="^j"),
     ]
 
@@ -28,10 +28,18 @@ class Prompt(TextArea):
         self.insert("\n")
 
     def on_key(self, event: Key) -> None:
-        """An @ at the start of a word may begin a file name; Up leaves an empty prompt."""
+        """Enter sends; @ at the start of a word asks for a file; Up leaves an empty prompt.
+
+        Enter is handled here, in order with the letters before it: a priority binding would
+        overtake letters that came in the same burst.
+        """
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
-        if event.character == "@" and (not before or before[-1].isspace()):
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.action_send()
+        elif event.character == "@" and (not before or before[-1].isspace()):
             self.post_message(FileWanted())
         elif event.key == "up" and not self.text:
             event.stop()

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 from localllm.tui.dialogs import Confirm, Question
 from localllm.tui.events import Chosen, ExportWanted, Removed, Renamed
 from localllm.tui.history import Entry, History
+from localllm.tui.terminal import printable
 
 
 class Conversations(OptionList):
@@ -60,7 +61,7 @@ class Sidebar(Vertical):
         conversations.clear_options()
         for entry in found:
             mark = "● " if entry.id == self._current else "  "
-            title = escape(entry.title.replace("\n", " ")) or "(empty)"
+            title = escape(printable(entry.title).replace("\n", " ")) or "(empty)"
             conversations.add_option(Option(mark + title, id=str(entry.id)))
         if current in self._entries:
             conversations.highlighted = list(self._entries).index(current)

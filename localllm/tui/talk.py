@@ -1,9 +1,9 @@
 """One conversation with a model: what is asked, branched, stopped and kept. No widgets."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from localllm.errors import LocalLLMError
 from localllm.tui.asking import ask
 from localllm.tui.conversation import Conversation, Turn
 from localllm.tui.feed import Feed
@@ -119,9 +119,13 @@ class Talk:
         self.feed.cancel()
         return True
 
-    def stop_all(self) -> None:
+    def stop_all(self, patience: float = 0.0) -> None:
+        """Stop every answer, and wait that many seconds for them to end."""
         for feed in self.feeds.values():
             feed.cancel()
+        limit = time.monotonic() + patience
+        while time.monotonic() < limit and not all(feed.done for feed in self.feeds.values()):
+            time.sleep(0.01)
 
     def last(self, role: str) -> Turn | None:
         """The last turn of that role on the path."""
@@ -130,10 +134,3 @@ class Talk:
     @property
     def _name(self) -> str:
         return self.llm.name if self.llm is not None else ""
-
-
-def as_error(error: Exception) -> LocalLLMError:
-    """Any error as one that can be shown."""
-    if isinstance(error, LocalLLMError):
-        return error
-    return LocalLLMError(f"Something unexpected went wrong: {error!r}")

@@ -11,6 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
+from localllm.tui.terminal import printable
+
 BEFORE, AFTER = 60, 90  # tokens shown around the current one
 BAR = 24  # cells of a bar for a probability of 1
 
@@ -32,7 +34,7 @@ class Tokens(ModalScreen[None]):
     def __init__(self, logprobs: Sequence[Any], text_of: Callable[[int], str]):
         super().__init__()
         self._logprobs = list(logprobs)
-        self._texts = [text_of(each.id) for each in self._logprobs]
+        self._texts = [printable(text_of(each.id)) for each in self._logprobs]
         self._text_of = text_of
         self.at = 0
 
