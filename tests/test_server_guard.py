@@ -145,6 +145,18 @@ def test_a_body_that_never_comes(site):
     connection.close()
 
 
+def test_headers_that_never_end():
+    with serving(FakeLibrary(), header_seconds=0.2) as site:
+        address = (site.note.host, site.note.port)
+        with socket.create_connection(address, 5) as slow, socket.create_connection(address, 5):
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+            assert slow.recv(100) == b""
+        with httpx.Client() as client:
+            for _ in range(3):  # one that has asked may stay
+                assert client.get(f"{site.note.url}/health").status_code == 200
+                time.sleep(0.25)
+
+
 def test_a_key():
     with serving(FakeLibrary(), api_key="sesame") as site:
         assert refused(post(site), 401, "invalid_api_key")

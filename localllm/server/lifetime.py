@@ -7,7 +7,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -54,17 +55,17 @@ async def _main(
     server = _Server(site)
     site.stop = server.ask_to_stop
     with _signals(server.ask_to_stop):
-        chores = asyncio.ensure_future(_chores(pool))
+        chores = [asyncio.ensure_future(_models(pool)), asyncio.ensure_future(server.hang_up())]
         started(site)
         ready(note.url)
         await server.serve(sockets=[sock])
-        chores.cancel()
-        with suppress(asyncio.CancelledError):
-            await chores
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
         await pool.close()
 
 
-async def _chores(pool: Pool) -> None:
+async def _models(pool: Pool) -> None:
     """Load what was named, then let go of what is idle, for ever."""
     for name in pool.pinned:
         task = pool.want(name).task
@@ -97,6 +98,16 @@ class _Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def hang_up(self) -> None:
+        """For ever: close connections on which no request arrives (slow headers, or none)."""
+        silent: dict[Any, int] = {}
+        while True:
+            await asyncio.sleep(self.site.settings.header_seconds / 2)
+            waiting = [c for c in self.server_state.connections if _unasked(c)]
+            silent = {one: silent.get(one, 0) + 1 for one in waiting}
+            for one in (one for one, looks in silent.items() if looks > 2):
+                one.transport.close()  # type: ignore[union-attr]
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -104,6 +115,11 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.site.gate.close()
         await super().shutdown(sockets)
+
+
+def _unasked(connection: Any) -> bool:
+    """Has uvicorn's connection not had a whole request yet?"""
+    return getattr(connection, "cycle", None) is None and connection.transport is not None
 
 
 @contextmanager

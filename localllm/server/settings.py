@@ -19,6 +19,7 @@ class Settings:
     hosts: tuple[str, ...] = ()  # further names in a Host header
     origins: tuple[str, ...] = ()  # web pages of other origins that may call
     body_bytes: int = 16 * 2**20
+    header_seconds: float = 20.0  # for the first request of a connection to arrive
     body_seconds: float = 30.0  # for the body to arrive
     running: int = 64  # requests in the engine at a time
     waiting: int = 512  # requests that may wait for their turn
