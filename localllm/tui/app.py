@@ -17,7 +17,7 @@ from localllm.tui.history import History
 from localllm.tui.shelf import Shelf
 from localllm.tui.talk import Talk
 
-PATIENCE = 2.0  # seconds that answers and models get to end when the user quits
+PATIENCE = 1.0  # seconds that answers and models get to end when the user quits
 DARK, LIGHT = "textual-dark", "textual-light"
 
 PALETTE = (
