@@ -303,3 +303,24 @@ def test_quitting_does_not_wait_for_a_model_that_is_opening(tmp_path):
 
     chat(tmp_path, flow, doors=replace(doors, open=open))
     assert ended == ["fake"]
+
+
+def test_while_an_answer_streams_the_others_are_not_laid_out_again(tmp_path, monkeypatch):
+    llm = FakeLLM(answers=[["old"], ["new ", 0.5, "words ", 0.5, "come"]])
+    laid_out = []
+    real = Bubble._laid_out
+    monkeypatch.setattr(
+        Bubble, "_laid_out", lambda self, width: laid_out.append(self.turn.id) or real(self, width)
+    )
+
+    async def flow(screen):
+        await screen.ask("one")
+        await screen.type("two")
+        await screen.keys("enter")
+        await screen.shows("new")
+        laid_out.clear()
+        await screen.shows("new words come")
+        await screen.idle()
+        assert set(laid_out) == {screen.app.screen.query(Bubble).last().turn.id}
+
+    chat(tmp_path, flow, llm)

@@ -124,3 +124,17 @@ def test_a_ragged_table_is_filled_up():
 
 def test_nothing_typesets_to_nothing():
     assert typeset([], 40) == []
+
+
+def test_growing_lays_out_the_last_block_only(monkeypatch):
+    prose, sizes = Prose("para\n\n" * 200), []
+    prose.lines(40)
+    real = typeset
+    monkeypatch.setattr(
+        "localllm.tui.prose.typeset",
+        lambda nodes, width: sizes.append(len(nodes)) or real(nodes, width),
+    )
+    for word in ["one ", "two ", "\n\nthree"]:
+        prose.put(word)
+        prose.lines(40)
+    assert sum(sizes) <= 6
