@@ -9,6 +9,7 @@ from localllm.units import size
 
 SHARE = 0.9  # of the free memory a model may plan with; the rest is for everybody else
 LEAST = 256  # tokens of context under which a model is of no use
+CONTEXTS, QUARTER = 4, 0.25  # the pool may hold so many contexts, in so much of the free memory
 
 
 class Footprint(Protocol):
@@ -33,6 +34,7 @@ class Fit:
     pages: int
     scratch: int
     largest: int  # tokens of context that would fit, at most the trained length
+    pool: int  # pages of KV to have: several sequences and finished turns share them
 
     @property
     def fits(self) -> bool:
@@ -53,10 +55,13 @@ def fit(footprint: Footprint, trained: int, context: int | None, available: int)
     tokens = max(0, room // max(1, footprint.page_bytes)) * PAGE
     largest = min(trained, tokens)
     chosen = context or (largest if largest >= min(LEAST, trained) else trained)
-    pages = -(-chosen // PAGE) * footprint.page_bytes
+    needed = -(-chosen // PAGE)
+    shared = int(QUARTER * available) // max(1, footprint.page_bytes)
+    pages = needed * footprint.page_bytes
     return Fit(
-        chosen, fixed + pages, available, footprint.weights, pages, footprint.scratch, largest
-    )
+        chosen, fixed + pages, available, footprint.weights, pages, footprint.scratch, largest,
+        pool=max(needed, min(CONTEXTS * needed, shared)),
+    )  # fmt: skip
 
 
 def demand(name: str, plan: Fit) -> Fit:

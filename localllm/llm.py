@@ -71,6 +71,7 @@ class LLM:
         device: str = "auto",
         prefill_chunk: int | None = None,
         kv_type: str = "f16",
+        gpu_layers: int | str = "auto",
         vocab_only: bool = False,
         progress: Progress | None = None,
         loop: Loop | None = None,
@@ -79,8 +80,9 @@ class LLM:
         """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
 
         context: the cap on a prompt and its answer; by default the trained length, or what memory
-        allows. prefill_chunk: tokens of a prompt that one forward pass takes at most. budget:
-        tokens that a step may compute for all requests. loop: a thread that several models share.
+        allows. prefill_chunk: tokens of a prompt that one forward pass takes at most. gpu_layers:
+        how many layers a GPU gets, "auto" for what fits. budget: tokens that a step may compute
+        for all requests. loop: a thread that several models share.
         Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
         """
         since = time.perf_counter()
@@ -96,7 +98,7 @@ class LLM:
                     loaded = load(
                         gguf, found.name, context=cap, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
-                        progress=progress,
+                        gpu_layers=gpu_layers, progress=progress,
                     )  # fmt: skip
                     worker = Worker(loaded, loop=loop, budget=budget)
         except BaseException:

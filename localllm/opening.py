@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localllm import machine, models
+from localllm.backends.torch.present import choose
 from localllm.batch import Model
 from localllm.errors import BadRequest, LocalLLMError
 from localllm.fit import Fit, demand, fit
@@ -74,20 +75,30 @@ def load(
     device: str,
     prefill_chunk: int | None,
     kv_type: str,
+    gpu_layers: int | str,
     progress: Progress | None,
 ) -> Model:
-    """The model, its weights in memory. TooLarge before anything is read if it does not fit."""
+    """The model, its weights in memory. TooLarge before anything is read if it does not fit.
+
+    What fits on a GPU its own backend knows.
+    """
     for what, value in (("context", context), ("threads", threads), ("chunk", prefill_chunk)):
         if value is not None and value < 1:
             raise BadRequest(f"The {what} is {value}; it must be at least 1.")
+    pages = None
+    if gpu_layers == 0 or choose(device) == "cpu":
+        planned = demand(name, plan(gguf, context, kv_type))
+        context, pages = planned.context, planned.pool
     keep()
     return models.load(
         gguf,
         device=device,
         threads=threads or machine.threads().count,
-        context=demand(name, plan(gguf, context, kv_type)).context,
+        context=context,
         kv_type=kv_type,
         max_rows=prefill_chunk or ROWS,
+        pages=pages,
+        gpu_layers=gpu_layers,
         progress=progress,
     )
 

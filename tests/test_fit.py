@@ -25,6 +25,12 @@ def test_as_much_context_as_memory_allows():
     assert plan.fits
 
 
+def test_the_pool_holds_several_contexts_where_there_is_room():
+    assert fit(MODEL, trained=4096, context=None, available=80_000_000_000).pool == 4 * 256
+    assert fit(MODEL, trained=4096, context=None, available=2_000_000_000).pool == 500
+    assert fit(MODEL, trained=1_000_000, context=None, available=2_000_000_000).pool == 700
+
+
 def test_a_context_asked_for_is_never_made_smaller():
     plan = fit(MODEL, trained=4096, context=100_000, available=2_000_000_000)
     with pytest.raises(TooLarge) as refused:

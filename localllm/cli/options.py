@@ -24,8 +24,26 @@ Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Threads; default: physical cores.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or torch-cpu.")]
+GpuLayers = Annotated[
+    str, typer.Option("--gpu-layers", help="Layers on the GPU: a number, or auto for what fits.")
+]
 KVType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def opening(
+    context: int | None, threads: int | None, device: str, kv_type: str, gpu_layers: str
+) -> dict[str, Any]:
+    """The keyword arguments of LLM.open that these options stand for. Raises BadRequest."""
+    if gpu_layers != "auto" and not gpu_layers.isdecimal():
+        raise BadRequest(f"--gpu-layers is {gpu_layers!r}; it must be a number or auto.")
+    return {
+        "context": context,
+        "threads": threads,
+        "device": device,
+        "kv_type": kv_type,
+        "gpu_layers": gpu_layers if gpu_layers == "auto" else int(gpu_layers),
+    }
 
 
 def with_sampling(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,13 +2,23 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from localllm import catalog, paths
 from localllm.cli.interrupt import INTERRUPTED, stopping
-from localllm.cli.options import Context, Device, Json, KVType, Threads, with_sampling
+from localllm.cli.options import (
+    Context,
+    Device,
+    GpuLayers,
+    Json,
+    KVType,
+    Threads,
+    opening,
+    with_sampling,
+)
 from localllm.cli.printing import say, stats_line, write_json, write_text
 from localllm.cli.waiting import Waiting
 from localllm.errors import BadRequest, Unavailable
@@ -36,6 +46,7 @@ def run(
     threads: Threads = None,
     device: Device = "auto",
     kv_type: KVType = "f16",
+    gpu_layers: GpuLayers = "auto",
     server: Annotated[
         bool, typer.Option(help="Ask a running `localllm serve` that has the model loaded.")
     ] = True,
@@ -43,7 +54,8 @@ def run(
 ) -> None:
     """Answer a prompt; without one, on a terminal, talk."""
     question = read_prompt(prompt)
-    open_llm = opener(context, threads, device, kv_type)
+    options = opening(context, threads, device, kv_type, gpu_layers)
+    open_llm = partial(open_model, options)
     asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
     if question is None:
         from localllm.tui.line import chat_loop
@@ -51,7 +63,7 @@ def run(
         asked = {name: value for name, value in asked.items() if value not in (None, ())}
         names = catalog.all_names
         raise typer.Exit(chat_loop(open_llm, model, system=system, sampling=asked, models=names))
-    own = (context, threads, device, kv_type) != (None, None, "auto", "f16")
+    own = options != opening(None, None, "auto", "f16", "auto")
     llm = None if own or not server else from_server(model)
     if llm is None:
         with Waiting() as waiting:
@@ -60,20 +72,11 @@ def run(
         raise typer.Exit(answer(llm, question, system, raw, stats, json, asked))
 
 
-def opener(
-    context: int | None, threads: int | None, device: str, kv_type: str
-) -> Callable[[str, Progress], Any]:
-    """A function that opens a model by name, as the options say."""
+def open_model(options: dict[str, Any], name: str, progress: Progress) -> Any:
+    """A model by name, opened as the options say."""
+    from localllm.llm import LLM
 
-    def open_llm(name: str, progress: Progress) -> Any:
-        from localllm.llm import LLM
-
-        return LLM.open(
-            name, context=context, threads=threads, device=device, kv_type=kv_type,
-            progress=progress,
-        )  # fmt: skip
-
-    return open_llm
+    return LLM.open(name, progress=progress, **options)
 
 
 def from_server(model: str) -> Any:

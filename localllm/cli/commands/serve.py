@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localllm.cli.options import Context, Device, Json, KVType, Threads
+from localllm.cli.options import Context, Device, GpuLayers, Json, KVType, Threads, opening
 from localllm.cli.printing import say, write_json, write_table
 from localllm.errors import NotFound, Unavailable
 
@@ -42,12 +42,13 @@ def serve(
     threads: Threads = None,
     device: Device = "auto",
     kv_type: KVType = "f16",
+    gpu_layers: GpuLayers = "auto",
 ) -> None:
     """Serve models on localhost: OpenAI's, Ollama's and llama.cpp's APIs."""
     from localllm.server.app import serve as run
 
     key = read_key(api_key_file) if api_key_file else api_key
-    options = {"context": context, "threads": threads, "device": device, "kv_type": kv_type}
+    options = opening(context, threads, device, kv_type, gpu_layers)
     run(
         tuple(models or ()), host, port, key, insecure, options=options,
         hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ()), keep_alive=keep_alive,
