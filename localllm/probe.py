@@ -46,7 +46,7 @@ class Memory:
 
 def product_rate(name: str, threads: int) -> float:
     """Multiply-adds a second of one block format's loop, its operands in the cores' caches."""
-    product = format_of(name).product.compiled.ctypes
+    product = format_of(name).product
     calls = [_product_call(name, product) for _ in range(threads)]
     _together(calls)
     seconds = statistics.median(_together(calls) for _ in range(ROUNDS))

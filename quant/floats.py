@@ -3,7 +3,7 @@
 import numpy as np
 
 from quant.format import Format
-from quant.jit import inline, stamp
+from quant.later import inline, stamp
 from quant.products import float_dot, kernels_of
 from quant.simd import LANES, get_i16, get_i32, put_i16, put_i32
 from quant.types import by_name

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quant.jit import Kernel, inline, stamp
+from quant.jit import Kernel
+from quant.later import inline, stamp
 from quant.products import kernels_of
 from quant.simd import BYTES, LANES, column, store_bytes, store_part
 from quant.types import by_name

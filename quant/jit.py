@@ -1,110 +1,114 @@
 """How every kernel is compiled, and where its machine code is kept.
 
-Numba's own cache checks only the file that a function stands in, never its helpers: so the
-folder's name hashes every source a kernel could come from, Numba's version and the processor.
-The cache is pickles: the folder belongs to the user alone. A helper must reach a kernel as a
-module global, for a function that Numba finds in a closure or an argument is never cached;
-`stamp` makes one copy of a template for each set of helpers.
+Numba compiles a kernel once; what is kept is the object file that LLVM made of it, which LLVM
+alone loads again. The folder's name hashes every source a kernel could come from, the compiler's
+version and the processor. Machine code is trusted: the folder belongs to the user alone.
 """
 
+import ctypes
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import types as python_types
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import llvmlite
-import numba
-from numba import types
+import llvmlite.binding as llvm
 
+from quant.later import bound
 from quant.target import TARGET, features
 
-INLINE = {"forceinline": True, "error_model": "numpy"}
 KEEP = 3  # folders of machine code: this one and the two used before it
 
 
-def inline(function):
-    """A helper that becomes part of every kernel that calls it."""
-    return numba.njit(**INLINE)(function)
-
-
-def stamp(template, name: str, **helpers):
-    """A copy of a Python function that sees `helpers` as its globals, under a name of its own."""
-    copy = python_types.FunctionType(
-        template.__code__, {**template.__globals__, **helpers}, name, template.__defaults__
-    )
-    copy.__qualname__, copy.__module__ = name, template.__module__
-    return copy
-
-
 class Kernel:
-    """A function of address-sized integers that native code calls by address.
+    """A function of address-sized integers: native code calls it by address, Python as it is.
 
-    `signature` counts its arguments; it returns nothing. Compiled, or taken from the cache, when
-    its address is first asked for.
+    `arguments` counts them; it returns nothing, or an integer. Compiled, or taken from what is
+    kept, when it is first asked for. `home` is the module to import for it.
     """
 
     registry: dict[str, "Kernel"] = {}
 
-    def __init__(self, function: Callable, arguments: int, home: str):
+    def __init__(self, function: Callable, arguments: int, home: str, returns: bool = False):
         self.function, self.arguments, self.home = function, arguments, home
-        self.name = function.__qualname__
-        self._compiled = None
+        self.name, self.returns = function.__qualname__, returns
         assert self.name not in Kernel.registry, f"two kernels are called {self.name}"
         Kernel.registry[self.name] = self
 
-    @property
-    def compiled(self):
-        """The ctypes-callable result of `numba.cfunc`."""
-        if self._compiled is None:
-            signature = types.void(*[types.intp] * self.arguments)
-            cached = bool(numba.config.CACHE_DIR)
-            self._compiled = numba.cfunc(signature, cache=cached, error_model="numpy")(
-                self.function
-            )
-            _note(self.name)
-        return self._compiled
+    def compile(self) -> Any:
+        """The result of `numba.cfunc`, made anew."""
+        import numba  # only where something is compiled
 
-    @property
+        word = numba.types.intp
+        result = word if self.returns else numba.types.void
+        signature = result(*[word] * self.arguments)
+        return numba.cfunc(signature, error_model="numpy")(bound(self.function))
+
+    @cached_property
     def address(self) -> int:
         """Where the machine code stands."""
-        return self.compiled.address
+        kept = _kept(self.name)
+        if kept is None:
+            compiled = self.compile()
+            _, _, (code, _) = compiled._library.serialize_using_object_code()
+            kept = compiled.native_name, code
+            _keep(self.name, *kept)
+        return _load(*kept)
+
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        """The kernel as Python calls it, without the interpreter's lock."""
+        result = ctypes.c_ssize_t if self.returns else None
+        kind = ctypes.CFUNCTYPE(result, *[ctypes.c_ssize_t] * self.arguments)
+        return kind(self.address)
+
+    def __call__(self, *arguments: int) -> Any:
+        return self.call(*arguments)
 
 
-def kernel(arguments: int, home: str = ""):
+def kernel(arguments: int, home: str = "", returns: bool = False):
     """Decorate a function of that many integers as a Kernel; `home` is the module to import."""
-    return lambda function: Kernel(function, arguments, home or function.__module__)
+    return lambda function: Kernel(function, arguments, home or function.__module__, returns)
 
 
-def native(signature: str):
-    """Decorate a function that Python calls: compiled on first use, cached, without the GIL."""
-
-    def decorate(function):
-        return _Native(function, signature)
-
-    return decorate
+# ---- loading ----------------------------------------------------------------------------------
 
 
-class _Native:
-    def __init__(self, function: Callable, signature: str):
-        self.function, self.signature, self._compiled = function, signature, None
-        self.__doc__ = function.__doc__
+class _Engine:
+    """LLVM's loader of object files; it must live as long as the code."""
 
-    def __call__(self, *arguments):
-        if self._compiled is None:
-            cached = bool(numba.config.CACHE_DIR)
-            self._compiled = numba.njit(
-                self.signature, cache=cached, nogil=True, error_model="numpy"
-            )(self.function)
-        return self._compiled(*arguments)
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self.empty = llvm.parse_assembly("")
+        self.loader = llvm.create_mcjit_compiler(self.empty, machine)
+
+
+_engine: list[_Engine] = []
+
+
+def _load(symbol: str, code: bytes) -> int:
+    """The address of a symbol of an object file."""
+    if not _engine:
+        _engine.append(_Engine())
+    loader = _engine[0].loader
+    loader.add_object_file(llvm.ObjectFileRef.from_data(code))
+    loader.finalize_object()
+    return loader.get_function_address(symbol)
 
 
 # ---- the folder of machine code ---------------------------------------------------------------
+
+_folder: list[Path] = []  # where machine code is kept, if anywhere
 
 
 def fingerprint(sources: Iterable[Path]) -> str:
@@ -112,7 +116,8 @@ def fingerprint(sources: Iterable[Path]) -> str:
     digest = hashlib.blake2b(digest_size=12)
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    where = (numba.__version__, llvmlite.__version__, TARGET.name, *sorted(features()))
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    where = (*versions, TARGET.name, llvm.get_host_cpu_name(), *sorted(features()))
     digest.update(repr((where, sys.version_info[:2])).encode())
     return digest.hexdigest()
 
@@ -120,15 +125,20 @@ def fingerprint(sources: Iterable[Path]) -> str:
 def cache_in(root: Path, packages: Sequence[Path]) -> Path:
     """Keep machine code in a folder of `root` named after the sources in `packages`; return it.
 
-    Without a folder that is the user's alone nothing is cached: everything still works.
+    Without a folder that is the user's alone nothing is kept: everything still works.
     """
     sources = [file for package in packages for file in package.rglob("*.py")]
     folder = root / fingerprint([*sources, *Path(__file__).parent.rglob("*.py")])
     if _private(root) and _private(folder):
-        numba.config.CACHE_DIR = str(folder)
+        use_folder(folder)
         os.utime(folder)
         _prune(root, folder)
     return folder
+
+
+def use_folder(folder: Path) -> None:
+    """Keep machine code in exactly that folder."""
+    _folder[:] = [folder]
 
 
 def _private(folder: Path) -> bool:
@@ -148,41 +158,63 @@ def _private(folder: Path) -> bool:
 def _prune(root: Path, current: Path) -> None:
     """Remove the folders of old sources, the longest unused first."""
     others = [f for f in root.iterdir() if f.is_dir() and f != current]
+    if len(others) < KEEP:
+        return
     others.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     for folder in others[KEEP - 1 :]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _note(name: str) -> None:
-    """Remember that a kernel's machine code is in the folder."""
-    if numba.config.CACHE_DIR:
-        (Path(numba.config.CACHE_DIR) / f"{name}.done").touch()
+def _file(name: str) -> Path | None:
+    return _folder[0] / f"{name}.o" if _folder else None
+
+
+def _kept(name: str) -> tuple[str, bytes] | None:
+    """The symbol and the object file of a kernel, if they are kept."""
+    file = _file(name)
+    try:
+        symbol, _, code = file.read_bytes().partition(b"\n") if file else (b"", b"", b"")
+    except OSError:
+        return None
+    return (symbol.decode(), code) if code else None
+
+
+def _keep(name: str, symbol: str, code: bytes) -> None:
+    """Keep them, whole or not at all; a full disk costs only the next start."""
+    file = _file(name)
+    if file is None:
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            part.write(symbol.encode() + b"\n" + code)
+        os.replace(part.name, file)
+    except OSError:
+        return
 
 
 def is_cached(name: str) -> bool:
-    """Whether the machine code of that kernel is there already."""
-    folder = numba.config.CACHE_DIR
-    return bool(folder) and (Path(folder) / f"{name}.done").exists()
+    """Whether the machine code of that kernel is kept."""
+    file = _file(name)
+    return file is not None and file.exists()
 
 
 # ---- compiling many kernels ---------------------------------------------------------------------
 
 
 def compile_all(kernels: Sequence[Kernel], processes: int, progress=None) -> None:
-    """Have all kernels ready: those not cached are compiled by several processes at once.
+    """Have all kernels ready: those not kept are compiled by several processes at once.
 
     progress(stage, done, total) is called as kernels are finished.
     """
-    missing = [k for k in kernels if k._compiled is None and not is_cached(k.name)]
+    missing = [k for k in kernels if "address" not in k.__dict__ and not is_cached(k.name)]
     helpers = []
-    if numba.config.CACHE_DIR and len(missing) > 2 and processes > 1:
+    mine: Sequence[Kernel] = missing
+    if _folder and len(missing) > 2 and processes > 1:
         shares = [missing[i::processes] for i in range(processes)]
-        helpers = [_spawn(share) for share in shares[1:]]
-    else:
-        shares = [missing]
+        mine, helpers = shares[0], [_spawn(share) for share in shares[1:]]
     try:
-        for k in shares[0]:
-            k.compiled  # noqa: B018  compiles
+        for k in mine:
+            k.address  # noqa: B018  compiles
             if progress:
                 progress("compile", sum(is_cached(m.name) for m in missing), len(missing))
         for helper in helpers:
@@ -191,7 +223,7 @@ def compile_all(kernels: Sequence[Kernel], processes: int, progress=None) -> Non
         for helper in helpers:
             helper.kill()
     for k in kernels:
-        k.compiled  # noqa: B018  loads, or compiles what a helper could not
+        k.address  # noqa: B018  loads, or compiles what a helper could not
     if progress and missing:
         progress("compile", len(missing), len(missing))
 
@@ -199,7 +231,7 @@ def compile_all(kernels: Sequence[Kernel], processes: int, progress=None) -> Non
 def _spawn(share: Sequence[Kernel]) -> subprocess.Popen:
     """A process that compiles these kernels into the same folder."""
     words = [f"{k.home}:{k.name}" for k in share]
-    command = [sys.executable, "-m", "quant.jit", numba.config.CACHE_DIR, *words]
+    command = [sys.executable, "-m", "quant.jit", str(_folder[0]), *words]
     paths = [p or os.getcwd() for p in sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen(
@@ -210,13 +242,13 @@ def _spawn(share: Sequence[Kernel]) -> subprocess.Popen:
 
 def main(arguments: Sequence[str]) -> None:
     """Compile the kernels named `module:kernel` into the folder that comes first."""
-    from quant.jit import Kernel as Registered  # `python -m` runs this file as __main__
+    from quant import jit  # `python -m` runs this file as __main__
 
-    numba.config.CACHE_DIR = arguments[0]
+    jit.use_folder(Path(arguments[0]))
     for word in arguments[1:]:
         home, name = word.split(":")
         importlib.import_module(home)
-        Registered.registry[name].compiled  # noqa: B018  compiles
+        jit.Kernel.registry[name].address  # noqa: B018  compiles
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 128: whole weights in the high bits of most vectors, the rest of them in what is left over.
 """
 
-from quant.jit import inline
+from quant.later import inline
 from quant.simd import BYTES, bits, load_bytes, splat_byte, store_bytes
 from quant.target import TARGET
 from quant.tiles import dot_rows, dot_small_rows, int_zeros_like

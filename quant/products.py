@@ -10,7 +10,8 @@ w against int8 at x, and its constants; a template here does the rest.
 
 import numpy as np
 
-from quant.jit import Kernel, inline, stamp
+from quant.jit import Kernel
+from quant.later import inline, stamp
 from quant.rows import PANEL, SLOT_BYTES
 from quant.simd import BYTES, HALVES, LANES, bits, load_bytes, load_f16, load_u8, splat_f32
 from quant.simd import prefetch, stack, store_bytes, to_f32

@@ -8,7 +8,7 @@ offset, and those that have a minimum.
 
 import numpy as np
 
-from quant.jit import inline
+from quant.later import inline
 from quant.simd import (
     LANES,
     absolute,

@@ -58,3 +58,6 @@ def choose(available: frozenset[str]) -> Target:
 
 
 TARGET = choose(features())
+LANES = TARGET.lanes
+BYTES = 4 * LANES  # of a vector
+HALVES = 2 * LANES  # bytes of LANES 16-bit numbers

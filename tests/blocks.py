@@ -45,7 +45,7 @@ class Tiles:
         """Repack (rows, bytes a row)."""
         rows, stride = blocks.shape
         memory = np.full(blocks.size + 64, GUARD, np.uint8)
-        form.repack.compiled.ctypes(
+        form.repack(
             blocks.ctypes.data, memory.ctypes.data, stride // form.bytes, stride, 0, rows // LANES
         )
         assert (memory[blocks.size :] == GUARD).all(), "a tile is larger than its blocks"
@@ -68,7 +68,7 @@ class Tiles:
         tiles, padded = self.rows // LANES, count + count % 2
         out = np.full((tiles, padded + 8, LANES), GUARD, np.float32)
         for k in range(tiles):
-            self.form.product.compiled.ctypes(
+            self.form.product(
                 self.memory.ctypes.data + k * self.form.tile_bytes(self.columns),
                 source.ctypes.data, self.columns // self.form.step, pitch, count,
                 out[k].ctypes.data,

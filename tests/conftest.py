@@ -46,19 +46,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def kernel_folder(pytestconfig: pytest.Config) -> Path:
     """Where kernels that tests compile are kept between sessions, named after their sources."""
     import quant
-    from localllm import backends, kernels
+    from localllm import kernels
+    from localllm.backends import cpu
     from quant.jit import cache_in
 
-    packages = [Path(package.__file__ or "").parent for package in (quant, kernels, backends)]
+    packages = [Path(package.__file__ or "").parent for package in (quant, kernels, cpu)]
     return cache_in(pytestconfig.cache.mkdir("kept") / "kernels", packages)
 
 
 @pytest.fixture
 def kept_kernels(kernel_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """For tests that compile kernels: have them cached in a folder that all of them share."""
-    import numba
+    from quant import jit
 
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(kernel_folder))
+    monkeypatch.setattr(jit, "_folder", [kernel_folder])
     return kernel_folder
 
 

@@ -90,7 +90,7 @@ def test_rows_become_panels_as_in_numpy(slots, rng):
     x[0, :BLOCK] = 0
     x[-1, 40], x[-1, 41] = 1e-38, -3e4
     out = np.full(blocks * SLOT_BYTES * slots, 255, np.uint8)
-    rows_to_panel.compiled.ctypes(x.ctypes.data, blocks, out.ctypes.data, count, slots)
+    rows_to_panel(x.ctypes.data, blocks, out.ctypes.data, count, slots)
     np.testing.assert_array_equal(out, naive.panel(x, slots))
 
 

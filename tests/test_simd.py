@@ -21,7 +21,7 @@ def run(function, *inputs, results):
     """Call a kernel with the inputs' addresses and room for results; those as (results, 64) u8."""
     arrays = [np.frombuffer(np.asarray(x).tobytes() + bytes(256), np.uint8) for x in inputs]
     out = np.zeros((results, OUT), np.uint8)
-    function.compiled.ctypes(*(x.ctypes.data for x in arrays), out.ctypes.data)
+    function(*(x.ctypes.data for x in arrays), out.ctypes.data)
     return out
 
 

@@ -150,7 +150,8 @@ def test_without_a_gpu_torch_is_never_imported(device, tmp_path, kept_kernels):
     if present.choose("auto") != "cpu":
         pytest.skip("needs a machine on which auto means the CPU")
     path = tiny.write(tmp_path / "m.gguf", text=False, layers=1)
-    code = f"import numba; numba.config.CACHE_DIR = {str(kept_kernels)!r}\n{RUN}"
+    keep = "from pathlib import Path; from quant.jit import use_folder; use_folder(Path({!r}))"
+    code = keep.format(str(kept_kernels)) + "\n" + RUN
     done = subprocess.run(
         [sys.executable, "-c", code, str(path), device], capture_output=True, text=True, timeout=600
     )

@@ -14,7 +14,8 @@ from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is
 from localllm.kernels.fields import scratch_of
 from localllm.kernels.pages import BAND, BAND_BYTES, GROUP, V_LEVEL, VECTORS, k_page, v_page
 from localllm.kernels.pages import v_scales
-from quant.jit import inline, kernel
+from quant.jit import kernel
+from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import BYTES, LANES, exp, fma, get_f32, get_i32, get_i64, lanes_between, load_f32
 from quant.simd import load_i32, maximum, peak, put_f32, splat_f32, store_f32, store_low_halves

@@ -6,7 +6,7 @@ argument block is at `args`. Its first two fields are the same for every op; the
 
 import numpy as np
 
-from quant.jit import inline
+from quant.later import inline
 from quant.rows import PANEL
 from quant.simd import get_i64
 

@@ -6,7 +6,8 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, BATCH
 from localllm.kernels.norm import square_sum
 from localllm.kernels.pages import k_page, store_k, store_v, to_halves, v_page, v_scales
-from quant.jit import inline, kernel
+from quant.jit import kernel
+from quant.later import inline
 from quant.simd import LANES, fma, get_f32, get_i32, get_i64, load_f32, put_f32, splat_f32, stack
 from quant.simd import store_f32, swap_pairs
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from localllm.kernels.fields import BATCH, CHUNK, OWN, WANTED_ROWS, arg, is_single, rows_of
 from localllm.kernels.fields import scratch_of
-from quant.jit import inline, kernel
+from quant.jit import kernel
+from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import BYTES, LANES, fma, load_f32, sigmoid, splat_f32, store_f32
 from quant.threads import call6

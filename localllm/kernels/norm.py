@@ -3,7 +3,8 @@
 import numpy as np
 
 from localllm.kernels.fields import OWN, arg, is_single
-from quant.jit import inline, kernel
+from quant.jit import kernel
+from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import LANES, fma, get_f32, load_f32, splat_f32, stack, store_f32, total
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, round_up
-from quant.jit import inline
+from quant.later import inline
 from quant.simd import BYTES, LANES, absolute, load_f32, load_i32, maximum, peak, put_f32, put_i32
 from quant.simd import get_i16, get_i32, put_halves, put_i16, splat_f32, stack, store_i32
 from quant.simd import store_low_halves, to_i32

@@ -6,7 +6,7 @@ Tile: LANES scales, then 4 vectors: low nibbles columns 0 to 15, high ones the r
 import numpy as np
 
 from quant.format import columns, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import FLIP44, left_fours
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes

@@ -6,7 +6,7 @@ Tile: LANES scales, LANES minima, then 4 vectors: low nibbles columns 0 to 15, h
 import numpy as np
 
 from quant.format import columns, halves_apart, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import fours
 from quant.products import with_minimum
 from quant.simd import HALVES, column

@@ -8,7 +8,7 @@ Tile: LANES d, LANES dmin, the 12 bytes for LANES rows, then 8 x 4 vectors as Q4
 import numpy as np
 
 from quant.format import bytes_apart, columns, halves_apart, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import fours
 from quant.products import with_minima
 from quant.simd import BYTES, HALVES, bits, load_bytes, stack, store_bytes

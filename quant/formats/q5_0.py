@@ -6,7 +6,7 @@ Tile: LANES scales, then 5 vectors (see `quant.nibbles.fives`).
 import numpy as np
 
 from quant.format import columns, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import fives, pack_fives
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, bits, column, load_bytes, spread_bits, stack, store_part

@@ -7,7 +7,7 @@ import numpy as np
 
 from quant.format import halves_apart, integer_format
 from quant.formats.q5_0 import fifths, pack
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import fives
 from quant.products import LEFT, with_minimum
 from quant.simd import HALVES, column

@@ -8,7 +8,7 @@ import numpy as np
 
 from quant.format import columns, integer_format
 from quant.formats.q4_k import nibbles, pack_scales, scaled
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import fives, pack_fives
 from quant.products import LEFT, with_minima
 from quant.simd import BYTES, HALVES, bits, load_bytes, shift_right, stack

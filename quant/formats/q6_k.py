@@ -11,7 +11,7 @@ costs nothing; sums of 256 are multiplied by d once.
 import numpy as np
 
 from quant.format import bytes_apart, columns, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.nibbles import pack_sixes, sixes
 from quant.products import SIGNED, fetch
 from quant.rows import SLOT_BYTES

@@ -6,7 +6,7 @@ Tile: LANES scales, then 8 vectors of 4 columns (+ 128 where dots take unsigned 
 import numpy as np
 
 from quant.format import columns, integer_format
-from quant.jit import inline
+from quant.later import inline
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes
 from quant.simd import store_part

@@ -12,7 +12,8 @@ import threading
 import numpy as np
 
 from localllm.backends.cpu.memory import LINE, aligned
-from quant.jit import inline, native
+from quant.jit import kernel
+from quant.later import inline
 from quant.simd import get_i64, put_i64
 from quant.threads import atomic_add, atomic_load, atomic_store, call4, compare_exchange
 from quant.threads import give_way, pause, ticks
@@ -102,7 +103,7 @@ def walk(team, lane, lanes, step):
         put_i64(at, get_i64(at) + ticks() - begin)
 
 
-@native("intp(intp, intp, intp, intp)")
+@kernel(4, returns=True)
 def serve(team, lane, lanes, last):
     """Wait for steps after `last` and walk them. Returns the last one, to sleep, or STOP."""
     mine = team + LANE_WORDS + 2 * LINE * lane
@@ -127,7 +128,7 @@ def serve(team, lane, lanes, last):
             looks = 0
 
 
-@native("intp(intp, intp, intp)")
+@kernel(3, returns=True)
 def call_lanes(team, lanes, word):
     """Set the step's word; a bit for each lane that sleeps and must be woken."""
     atomic_store(team + STEP, word)
@@ -138,7 +139,7 @@ def call_lanes(team, lanes, word):
     return sleepers
 
 
-@native("void(intp, intp, intp)")
+@kernel(3)
 def take_part(team, lanes, word):
     """Lane 0's way through the step; returns when every lane has left it."""
     walk(team, 0, lanes, word >> 1)

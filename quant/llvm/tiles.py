@@ -1,0 +1,302 @@
+"""Register tiles: a tuple of T vectors, one for each token, that an operation changes together.
+
+Token t finds its operand in memory at `address + t * stride`. LLVM keeps the tuple in registers.
+What an integer dot product is on each processor is decided here.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core.extending import intrinsic
+
+from quant.llvm.vectors import (
+    F32,
+    I16,
+    I32,
+    I64,
+    at,
+    call,
+    const,
+    f32v,
+    fma_llvm,
+    i32v,
+    nothing,
+    shuffle,
+    splat,
+    u8v,
+)
+from quant.target import LANES, TARGET
+
+_F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
+_W = ir.VectorType(I16, 2 * LANES)
+_BITS = 32 * LANES
+
+
+def _place(b, address, stride, t):
+    return b.add(address, b.mul(stride, ir.Constant(I64, t)))
+
+
+def _each(b, kind, build, tiles=None):
+    """A tuple of that Numba type, element t being build(t, element t of `tiles`)."""
+    out = ir.Constant(ir.ArrayType(kind.dtype.llvm, kind.count), ir.Undefined)
+    for t in range(kind.count):
+        old = b.extract_value(tiles, t) if tiles is not None else None
+        out = b.insert_value(out, build(t, old), t)
+    return out
+
+
+def _f32_of(b, address, stride, t):
+    return splat(b, b.load(at(b, _place(b, address, stride, t), F32), align=4))
+
+
+def _i32_of(b, address, stride, t):
+    return splat(b, b.load(at(b, _place(b, address, stride, t), I32), align=4))
+
+
+# ---- making and storing -----------------------------------------------------------------------
+
+
+@intrinsic(prefer_literal=True)
+def zeros(context, count):
+    """`count` vectors of f32 zeros."""
+    kind = types.UniTuple(f32v, count.literal_value)
+    return kind(count), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_F, 0.0))
+
+
+@intrinsic
+def zeros_like(context, tiles):
+    """As many vectors of f32 zeros."""
+    kind = types.UniTuple(f32v, tiles.count)
+    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_F, 0.0))
+
+
+@intrinsic
+def int_zeros_like(context, tiles):
+    """As many vectors of i32 zeros."""
+    kind = types.UniTuple(i32v, tiles.count)
+    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_I, 0))
+
+
+@intrinsic
+def ints_at(context, tiles, address, stride):
+    """As many vectors: the i32 of token t in every lane."""
+    kind = types.UniTuple(i32v, tiles.count)
+
+    def generate(ctx, b, sig, args):
+        return _each(b, kind, lambda t, _: _i32_of(b, args[1], args[2], t))
+
+    return kind(tiles, types.intp, types.intp), generate
+
+
+@intrinsic
+def store_rows(context, tiles, address, stride):
+    """Store vector t at address + t * stride."""
+
+    def generate(ctx, b, sig, args):
+        for t in range(tiles.count):
+            place = at(b, _place(b, args[1], args[2], t), tiles.dtype.llvm)
+            b.store(b.extract_value(args[0], t), place, align=4)
+        return nothing(ctx)
+
+    return types.void(tiles, types.intp, types.intp), generate
+
+
+# ---- integer dot products -----------------------------------------------------------------------
+
+
+def _vnni(b, acc, weights, x):
+    return call(b, f"llvm.x86.avx512.vpdpbusd.{_BITS}", _I, acc, weights, x)
+
+
+def _pairs(b, products):
+    """Sums of neighbouring i16 as i32."""
+    return call(b, "llvm.x86.avx2.pmadd.wd", _I, products, const(_W, 1))
+
+
+def _avx2_small(b, acc, weights, x):
+    return b.add(acc, _pairs(b, call(b, "llvm.x86.avx2.pmadd.ub.sw", _W, weights, x)))
+
+
+def _avx2(b, acc, weights, x):
+    """|w| * (x with the sign of w): 128 * 127 * 2 still fits an i16."""
+    negative = b.icmp_signed("<", weights, const(_B, 0))
+    size = b.select(negative, b.neg(weights), weights)
+    turned = call(b, "llvm.x86.avx2.psign.b", _B, x, weights)
+    return _avx2_small(b, acc, size, turned)
+
+
+def _sdot(b, acc, weights, x):
+    return call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", _I, acc, weights, x)
+
+
+def _plain(b, acc, weights, x):
+    wide = ir.VectorType(I16, 4 * LANES)
+    products = b.mul(b.sext(weights, wide), b.sext(x, wide))
+    for k in range(4):
+        part = shuffle(b, products, products, range(k, 4 * LANES, 4))
+        acc = b.add(acc, b.sext(part, _I))
+    return acc
+
+
+_FULL, _SMALL = {
+    "avx2": (_avx2, _avx2_small),
+    "neon-dotprod": (_sdot, _sdot),
+    "plain": (_plain, _plain),
+}.get(TARGET.name, (_vnni, _vnni))
+
+
+def _dot(multiply):
+    @intrinsic
+    def dot(context, tiles, weights, address, stride):
+        def generate(ctx, b, sig, args):
+            def one(t, acc):
+                x = b.bitcast(_i32_of(b, args[2], args[3], t), _B)
+                return multiply(b, acc, args[1], x)
+
+            return _each(b, tiles, one, args[0])
+
+        return tiles(tiles, u8v, types.intp, types.intp), generate
+
+    return dot
+
+
+dot_rows = _dot(_FULL)
+"""tiles[t] += weights x the 4 int8 of token t, lane by lane. Weights are whole bytes, stored as
+`flip` of `quant.formats` says: unsigned (+ 128) for VNNI, signed elsewhere."""
+
+dot_small_rows = _dot(_SMALL)
+"""The same for weights of 0 to 127, which are the same number signed and unsigned."""
+
+
+def _halves(b, acc, x, y):
+    """acc + x . y for pairs of i16."""
+    if TARGET.name in ("avx512-vnni", "avx512vl-vnni", "avx-vnni"):
+        return call(b, f"llvm.x86.avx512.vpdpwssd.{_BITS}", _I, acc, x, y)
+    if TARGET.name == "avx2":
+        return b.add(acc, call(b, "llvm.x86.avx2.pmadd.wd", _I, x, y))
+    for k in range(2):
+        p, q = (b.sext(shuffle(b, v, v, range(k, 2 * LANES, 2)), _I) for v in (x, y))
+        acc = b.add(acc, b.mul(p, q))
+    return acc
+
+
+@intrinsic
+def dot_pairs(context, tiles, pairs, address, stride):
+    """tiles[t] += the pairs of i16 in each lane times the pair of token t."""
+
+    def generate(ctx, b, sig, args):
+        x = b.bitcast(args[1], _W)
+
+        def one(t, acc):
+            return _halves(b, acc, x, b.bitcast(_i32_of(b, args[2], args[3], t), _W))
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, i32v, types.intp, types.intp), generate
+
+
+# ---- floating point ---------------------------------------------------------------------------
+
+
+@intrinsic
+def fma_rows(context, tiles, x, address, stride):
+    """tiles[t] += x * the f32 of token t."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            return fma_llvm(b, args[1], _f32_of(b, args[2], args[3], t), acc)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, f32v, types.intp, types.intp), generate
+
+
+@intrinsic
+def fma_scaled_rows(context, tiles, ints, scale, address, stride):
+    """tiles[t] += ints[t] * the f32 of token t * scale."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            number = b.sitofp(b.extract_value(args[1], t), _F)
+            return fma_llvm(b, b.fmul(number, _f32_of(b, args[3], args[4], t)), args[2], acc)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, ints, f32v, types.intp, types.intp), generate
+
+
+@intrinsic
+def fma_offset_rows(context, tiles, ints, scale, address, offsets, stride):
+    """tiles[t] += (ints[t] * the f32 of token t + its f32 at `offsets`) * scale."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            x, z = (_f32_of(b, args[k], args[5], t) for k in (3, 4))
+            number = b.sitofp(b.extract_value(args[1], t), _F)
+            return fma_llvm(b, fma_llvm(b, number, x, z), args[2], acc)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, ints, f32v, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def fma_int_rows(context, tiles, ints, address, stride):
+    """tiles[t] += ints[t] * the f32 of token t."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            number = b.sitofp(b.extract_value(args[1], t), _F)
+            return fma_llvm(b, number, _f32_of(b, args[2], args[3], t), acc)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, ints, types.intp, types.intp), generate
+
+
+@intrinsic
+def fma_tiles(context, tiles, sums, scale):
+    """tiles[t] += sums[t] * scale."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            return fma_llvm(b, b.extract_value(args[1], t), args[2], acc)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, tiles, f32v), generate
+
+
+@intrinsic
+def scale_rows(context, ints, scale, address, stride):
+    """ints[t] as f32 * scale * the f32 of token t."""
+    kind = types.UniTuple(f32v, ints.count)
+
+    def generate(ctx, b, sig, args):
+        def one(t, number):
+            scaled = b.fmul(b.sitofp(number, _F), args[1])
+            return b.fmul(scaled, _f32_of(b, args[2], args[3], t))
+
+        return _each(b, kind, one, args[0])
+
+    return kind(ints, f32v, types.intp, types.intp), generate
+
+
+@intrinsic
+def multiply_ints(context, ints, x):
+    """ints[t] * x, lane by lane."""
+
+    def generate(ctx, b, sig, args):
+        return _each(b, ints, lambda t, i: b.mul(i, args[1]), args[0])
+
+    return ints(ints, i32v), generate
+
+
+@intrinsic
+def add_ints(context, ints, others):
+    """ints[t] + others[t]."""
+
+    def generate(ctx, b, sig, args):
+        return _each(b, ints, lambda t, i: b.add(i, b.extract_value(args[1], t)), args[0])
+
+    return ints(ints, others), generate
+

@@ -1,0 +1,444 @@
+"""Vector registers as Numba values: arithmetic, loads and stores, conversions (see `quant.simd`).
+
+A vector has one 32-bit lane for each of LANES rows: `f32v` and `i32v` hold a number a lane,
+`u8v` four bytes a lane. Addresses are plain integers. `+ - * / & | ^` work on equal types.
+Only this folder contains LLVM; what differs between processors is here and in `tiles`.
+"""
+
+import operator
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.extending import intrinsic, models, register_model
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+
+from quant.later import inline
+from quant.target import BYTES, LANES, TARGET
+
+I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+
+
+class Vector(types.Type):
+    """A Numba type that lives in one vector register."""
+
+    def __init__(self, name: str, element: ir.Type, count: int):
+        self.llvm = ir.VectorType(element, count)
+        super().__init__(name=f"{name}x{count}")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, kind.llvm)
+
+
+f32v = Vector("f32", F32, LANES)
+i32v = Vector("i32", I32, LANES)
+u8v = Vector("u8", I8, BYTES)
+_F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
+_W = ir.VectorType(I16, 2 * LANES)
+
+
+# ---- for code generation, here and in `tiles` -----------------------------------------------
+
+
+def at(b, address, kind):
+    """The pointer to that type that an integer address stands for."""
+    return b.inttoptr(address, kind.as_pointer())
+
+
+def const(kind, value):
+    """A vector with the value in every lane."""
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def splat(b, x, count=LANES):
+    """A vector with the scalar in every lane."""
+    kind = ir.VectorType(x.type, count)
+    empty = ir.Constant(kind, ir.Undefined)
+    first = b.insert_element(empty, x, ir.Constant(I32, 0))
+    return b.shuffle_vector(first, empty, ir.Constant(ir.VectorType(I32, count), [0] * count))
+
+
+def call(b, name, result, *args, **flags):
+    """Call an LLVM intrinsic by its full name."""
+    kind = ir.FunctionType(result, [a.type for a in args])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, name), args, **flags)
+
+
+def shuffle(b, x, y, lanes):
+    """The lanes of x and y (numbered after those of x) in another order."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+
+def nothing(context):
+    """What an intrinsic without a result generates."""
+    return context.get_dummy_value()
+
+
+# ---- operators ----------------------------------------------------------------------------------
+
+
+def _operator(symbol, on_integers, on_floats):
+    @infer_global(symbol)
+    class _Typing(AbstractTemplate):
+        def generic(self, args, kws):
+            if len(args) == 2 and isinstance(args[0], Vector) and args[0] == args[1]:
+                return signature(args[0], *args)
+            return None
+
+    @lower_builtin(symbol, Vector, Vector)
+    def _lower(context, b, sig, args):
+        floats = isinstance(sig.return_type.llvm.element, ir.FloatType)
+        return getattr(b, on_floats if floats else on_integers)(*args)
+
+
+_operator(operator.add, "add", "fadd")
+_operator(operator.sub, "sub", "fsub")
+_operator(operator.mul, "mul", "fmul")
+_operator(operator.truediv, "sdiv", "fdiv")
+_operator(operator.and_, "and_", "and_")
+_operator(operator.or_, "or_", "or_")
+_operator(operator.xor, "xor", "xor")
+
+
+# ---- loads and stores -----------------------------------------------------------------------
+
+
+def _loader(result, memory, convert=lambda b, x: x):
+    @intrinsic
+    def load(context, address):
+        def generate(ctx, b, sig, args):
+            return convert(b, b.load(at(b, args[0], memory), align=1))
+
+        return result(types.intp), generate
+
+    return load
+
+
+def _storer(value, convert=lambda b, x: x):
+    @intrinsic
+    def store(context, address, vector):
+        def generate(ctx, b, sig, args):
+            x = convert(b, args[1])
+            b.store(x, at(b, args[0], x.type), align=1)
+            return nothing(ctx)
+
+        return types.void(types.intp, value), generate
+
+    return store
+
+
+def _half_to_float(b, bits):
+    """f16 to f32: by the processor where it can, else by moving the bits (no infinities)."""
+    if TARGET.name != "plain":
+        return b.fpext(b.bitcast(bits, ir.VectorType(F16, LANES)), _F)
+    wide = b.zext(bits, _I)
+    magnitude = b.shl(b.and_(wide, const(_I, 0x7FFF)), const(_I, 13))
+    scaled = b.fmul(b.bitcast(magnitude, _F), const(_F, 2.0**112))
+    sign = b.shl(b.and_(wide, const(_I, 0x8000)), const(_I, 16))
+    return b.bitcast(b.or_(b.bitcast(scaled, _I), sign), _F)
+
+
+def _brain_to_float(b, bits):
+    return b.bitcast(b.shl(b.zext(bits, _I), const(_I, 16)), _F)
+
+
+_NARROW8, _NARROW16 = ir.VectorType(I8, LANES), ir.VectorType(I16, LANES)
+
+load_f32 = _loader(f32v, _F)
+load_f16 = _loader(f32v, _NARROW16, _half_to_float)
+load_bf16 = _loader(f32v, _NARROW16, _brain_to_float)
+load_i32 = _loader(i32v, _I)
+load_u8 = _loader(i32v, _NARROW8, lambda b, x: b.zext(x, _I))
+load_i8 = _loader(i32v, _NARROW8, lambda b, x: b.sext(x, _I))
+load_bytes = _loader(u8v, _B)
+store_f32 = _storer(f32v)
+store_i32 = _storer(i32v)
+store_bytes = _storer(u8v)
+store_low_bytes = _storer(i32v, lambda b, x: b.trunc(x, _NARROW8))
+store_low_halves = _storer(i32v, lambda b, x: b.trunc(x, _NARROW16))
+
+
+def _scalar(kind, number):
+    align = min(kind.width, 32) // 8 if isinstance(kind, ir.IntType) else 4
+
+    @intrinsic
+    def get(context, address):
+        def generate(ctx, b, sig, args):
+            return b.load(at(b, args[0], kind), align=align)
+
+        return number(types.intp), generate
+
+    @intrinsic
+    def put(context, address, value):
+        def generate(ctx, b, sig, args):
+            b.store(args[1], at(b, args[0], kind), align=align)
+            return nothing(ctx)
+
+        return types.void(types.intp, number), generate
+
+    return get, put
+
+
+get_i64, put_i64 = _scalar(I64, types.int64)
+get_i32, put_i32 = _scalar(I32, types.int32)
+get_i16, put_i16 = _scalar(I16, types.int16)
+get_u8, put_u8 = _scalar(I8, types.uint8)
+get_f32, put_f32 = _scalar(F32, types.float32)
+
+
+@intrinsic(prefer_literal=True)
+def stack(context, vectors):
+    """The address of room for that many vectors on this call's stack, aligned to a cache line."""
+
+    def generate(ctx, b, sig, args):
+        room = cgutils.alloca_once(b, ir.ArrayType(I8, vectors.literal_value * BYTES))
+        room.align = 64
+        return b.ptrtoint(room, I64)
+
+    return types.intp(vectors), generate
+
+
+@intrinsic
+def prefetch(context, address):
+    """Ask for a cache line that will be read soon."""
+
+    def generate(ctx, b, sig, args):
+        byte, flags = I8.as_pointer(), [ir.Constant(I32, k) for k in (0, 3, 1)]
+        call(b, "llvm.prefetch.p0", ir.VoidType(), b.inttoptr(args[0], byte), *flags)
+        return nothing(ctx)
+
+    return types.void(types.intp), generate
+
+
+# ---- values ---------------------------------------------------------------------------------------
+
+
+def _unary(argument, result, build):
+    @intrinsic
+    def function(context, x):
+        return result(argument), lambda ctx, b, sig, args: build(b, *args)
+
+    return function
+
+
+def _binary(argument, result, build):
+    @intrinsic
+    def function(context, x, y):
+        return result(argument, argument), lambda ctx, b, sig, args: build(b, *args)
+
+    return function
+
+
+def _f(name):
+    return f"llvm.{name}.v{LANES}f32"
+
+
+def fma_llvm(b, x, y, z):
+    """x * y + z, rounded once where the processor can."""
+    if TARGET.name == "plain":
+        return b.fadd(b.fmul(x, y), z)
+    return call(b, _f("fma"), _F, x, y, z)
+
+
+splat_f32 = _unary(types.float32, f32v, splat)
+splat_i32 = _unary(types.int32, i32v, splat)
+to_f32 = _unary(i32v, f32v, lambda b, x: b.sitofp(x, _F))
+absolute = _unary(f32v, f32v, lambda b, x: call(b, _f("fabs"), _F, x))
+_MAGIC = 1.5 * 2**23  # adding it leaves a whole number in the low bits, rounded to nearest even
+
+
+def _nearest(b, x):
+    if TARGET.name != "plain":
+        return call(b, _f("rint"), _F, x)
+    return b.fsub(b.fadd(x, const(_F, _MAGIC)), const(_F, _MAGIC))
+
+
+nearest = _unary(f32v, f32v, _nearest)
+to_i32 = _unary(f32v, i32v, lambda b, x: b.fptosi(_nearest(b, x), _I))  # to nearest even; must fit
+maximum = _binary(f32v, f32v, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+minimum = _binary(f32v, f32v, lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+
+
+def _reduce(b, x, combine):
+    """Halve the vector until one lane is left: a fixed order on every processor."""
+    width = x.type.count
+    while width > 1:
+        width //= 2
+        x = combine(shuffle(b, x, x, range(width)), shuffle(b, x, x, range(width, 2 * width)))
+    return b.extract_element(x, ir.Constant(I32, 0))
+
+
+def _peak(b, x):
+    return _reduce(b, x, lambda p, q: b.select(b.fcmp_ordered(">", p, q), p, q))
+
+
+total = _unary(f32v, types.float32, lambda b, x: _reduce(b, x, b.fadd))
+total_i32 = _unary(i32v, types.int32, lambda b, x: _reduce(b, x, b.add))
+peak = _unary(f32v, types.float32, _peak)
+
+
+@intrinsic
+def fma(context, x, y, z):
+    """x * y + z."""
+    return f32v(f32v, f32v, f32v), lambda ctx, b, sig, args: fma_llvm(b, *args)
+
+
+@intrinsic
+def lanes_between(context, x, begin, end, other):
+    """x in lanes begin to end - 1, the scalar `other` in the rest; the bounds may lie outside."""
+
+    def generate(ctx, b, sig, args):
+        lane = ir.Constant(_I, list(range(LANES)))
+        after = b.icmp_signed(">=", lane, splat(b, b.trunc(args[1], I32)))
+        before = b.icmp_signed("<", lane, splat(b, b.trunc(args[2], I32)))
+        return b.select(b.and_(after, before), args[0], splat(b, args[3]))
+
+    return f32v(f32v, types.intp, types.intp, types.float32), generate
+
+
+swap_pairs = _unary(f32v, f32v, lambda b, x: shuffle(b, x, x, [k ^ 1 for k in range(LANES)]))
+
+
+@intrinsic
+def power_of_two(context, x, n):
+    """x * 2**n for whole n that keep it a normal number."""
+
+    def generate(ctx, b, sig, args):
+        exponent = b.shl(b.fptosi(args[1], _I), const(_I, 23))
+        return b.bitcast(b.add(b.bitcast(args[0], _I), exponent), _F)
+
+    return f32v(f32v, f32v), generate
+
+
+@intrinsic
+def zero_below(context, value, x, limit):
+    """value where x >= limit, else 0."""
+
+    def generate(ctx, b, sig, args):
+        keep = b.fcmp_ordered(">=", args[1], splat(b, args[2]))
+        return b.select(keep, args[0], const(_F, 0.0))
+
+    return f32v(f32v, f32v, types.float32), generate
+
+
+# ---- bytes ----------------------------------------------------------------------------------------
+
+
+@intrinsic(prefer_literal=True)
+def bits(context, x, left, mask):
+    """Each byte shifted left (right if negative) within its pair of bytes, then masked."""
+    places, kept = left.literal_value, mask.literal_value
+
+    def generate(ctx, b, sig, args):
+        y = args[0]
+        if places:
+            move = b.shl if places > 0 else b.lshr
+            y = b.bitcast(move(b.bitcast(y, _W), const(_W, abs(places))), _B)
+        return b.and_(y, const(_B, kept))
+
+    return u8v(x, left, mask), generate
+
+
+@intrinsic(prefer_literal=True)
+def splat_byte(context, value):
+    """The byte everywhere."""
+    return u8v(value), lambda ctx, b, sig, args: const(_B, value.literal_value)
+
+
+@intrinsic
+def shift_right(context, x, places):
+    """Each pair of bytes shifted right by a number known at run time."""
+
+    def generate(ctx, b, sig, args):
+        count = splat(b, b.trunc(args[1], I16), 2 * LANES)
+        return b.bitcast(b.lshr(b.bitcast(args[0], _W), count), _B)
+
+    return u8v(u8v, types.intp), generate
+
+
+@intrinsic
+def spread_bits(context, x, first):
+    """Bits first to first + 3 of each lane, one to the lowest bit of each of its four bytes."""
+
+    def generate(ctx, b, sig, args):
+        low = b.lshr(b.bitcast(args[0], _I), splat(b, b.trunc(args[1], I32)))
+        spread = b.mul(b.and_(low, const(_I, 15)), const(_I, 0x204081))
+        return b.bitcast(b.and_(spread, const(_I, 0x01010101)), _B)
+
+    return u8v(u8v, types.intp), generate
+
+
+@intrinsic
+def column(context, address, stride):
+    """The four bytes at `address` of each of LANES rows that lie `stride` bytes apart."""
+
+    def generate(ctx, b, sig, args):
+        x = ir.Constant(_I, ir.Undefined)
+        for row in range(LANES):
+            place = b.add(args[0], b.mul(args[1], ir.Constant(I64, row)))
+            x = b.insert_element(x, b.load(at(b, place, I32), align=1), ir.Constant(I32, row))
+        return b.bitcast(x, _B)
+
+    return u8v(types.intp, types.intp), generate
+
+
+@intrinsic(prefer_literal=True)
+def store_part(context, address, x, width, index):
+    """Store part `index` of each lane, parts being `width` bits: LANES bytes or 16-bit numbers."""
+    size, number = width.literal_value, index.literal_value
+
+    def generate(ctx, b, sig, args):
+        part = ir.VectorType(ir.IntType(size), LANES)
+        y = b.trunc(b.lshr(b.bitcast(args[1], _I), const(_I, size * number)), part)
+        b.store(y, at(b, args[0], part), align=1)
+        return nothing(ctx)
+
+    return types.void(types.intp, u8v, width, index), generate
+
+
+@intrinsic
+def put_halves(context, old, new, high):
+    """The low 16 bits of each lane of `new` in the low (or high) half of each lane of `old`."""
+
+    def generate(ctx, b, sig, args):
+        shift = splat(b, b.mul(b.trunc(args[2], I32), ir.Constant(I32, 16)))
+        mask = b.shl(const(_I, 0xFFFF), shift)
+        kept = b.and_(args[0], b.xor(mask, const(_I, -1)))
+        return b.or_(kept, b.and_(b.shl(args[1], shift), mask))
+
+    return i32v(i32v, i32v, types.intp), generate
+
+
+# ---- made of the above ------------------------------------------------------------------------
+
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+
+
+@inline
+def exp(x):
+    """e**x to about 1e-7 of it; 0 below -87. Cody and Waite's reduction, then Taylor's series."""
+    low, high = splat_f32(np.float32(-88)), splat_f32(np.float32(88))
+    inside = minimum(maximum(x, low), high)
+    n = nearest(inside * splat_f32(np.float32(1.44269504)))
+    r = fma(n, splat_f32(-_LN2_HIGH), inside)
+    r = fma(n, splat_f32(-_LN2_LOW), r)
+    p = fma(splat_f32(np.float32(1 / 720)), r, splat_f32(np.float32(1 / 120)))
+    p = fma(p, r, splat_f32(np.float32(1 / 24)))
+    p = fma(p, r, splat_f32(np.float32(1 / 6)))
+    p = fma(p, r, splat_f32(np.float32(0.5)))
+    p = fma(p, r, splat_f32(np.float32(1)))
+    p = fma(p, r, splat_f32(np.float32(1)))
+    return zero_below(power_of_two(p, n), x, np.float32(-87))
+
+
+@inline
+def sigmoid(x):
+    """1 / (1 + e**-x)."""
+    one = splat_f32(np.float32(1))
+    return one / (one + exp(splat_f32(np.float32(0)) - x))
