@@ -222,6 +222,7 @@ class FakeLibrary:
     def __init__(self, *llms: FakeLLM, load_seconds: float = 0.0, room: int | None = None):
         self.llms = {llm.name: llm for llm in llms or (FakeLLM(),)}
         self.load_seconds, self.room, self.broken = load_seconds, room, set[str]()
+        self.steps = 1
         self.opened: list[str] = []
 
     def names(self) -> dict[str, Known]:
@@ -231,8 +232,9 @@ class FakeLibrary:
         return self.names().get(name)
 
     def open(self, name: str, progress: Callable[[str, int, int], None]) -> FakeLLM:
-        progress("weights", 1, 2)
-        time.sleep(self.load_seconds)
+        for step in range(self.steps):
+            progress("weights", step, self.steps)
+            time.sleep(self.load_seconds)
         open_now = [llm for other in self.llms if (llm := self.llms[other]).name in self.opened]
         if name in self.broken:
             raise BadRequest(f"/home/secret/{name}.gguf is damaged")

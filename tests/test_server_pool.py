@@ -117,6 +117,15 @@ def test_a_load_that_failed_is_tried_again():
     asyncio.run(story())
 
 
+def test_a_server_that_ends_gives_up_loading(home):
+    library = FakeLibrary(load_seconds=0.05)
+    library.steps = 1000
+    with serving(library, ["fake"]) as site:
+        assert until(lambda: "fake" in site.pool.entries)
+        since = time.monotonic()
+    assert time.monotonic() - since < 5 and not library.opened
+
+
 def test_which_model_is_meant_without_a_name():
     async def story():
         pool = pool_of("a", "b")

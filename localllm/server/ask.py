@@ -22,7 +22,7 @@ def options(call: Call, llm: Any) -> dict[str, Any]:
     return knobs(body, llm) | {
         "stop": body.get("stop", ()),
         "cache": body.get("cache_prompt", True),
-        "client": call.record.client,
+        "client": f"{call.record.client} {call.request.headers.get('user-agent', '')[:200]}",
     }
 
 

@@ -72,7 +72,7 @@ async def _models(pool: Pool) -> None:
         assert task is not None
         await asyncio.wait([task])
     while True:
-        await asyncio.sleep(min(SWEEP, pool.keep_alive))
+        await asyncio.sleep(max(0.25, min(SWEEP, pool.keep_alive)))
         await pool.sweep()
 
 

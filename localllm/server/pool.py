@@ -9,7 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from localllm.errors import BadRequest, Busy, LocalLLMError, NotFound, TooLarge, Unavailable
+from localllm.errors import (
+    BadRequest,
+    Busy,
+    Cancelled,
+    LocalLLMError,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
 
 LOG = logging.getLogger("localllm.server")
 
@@ -64,6 +72,7 @@ class Pool:
         self.entries: dict[str, Entry] = {}
         self.failed: dict[str, str] = {}  # name -> what to tell a client
         self.pinned: tuple[str, ...] = ()
+        self._closing = False
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="localllm-load")
 
@@ -110,10 +119,13 @@ class Pool:
         """Let go of what nobody has used for `keep_alive` seconds."""
         now = time.monotonic()
         for entry in self._idle():
-            if not entry.pinned and now - entry.used >= self.keep_alive:
+            kept = entry.pinned or entry.users or now - entry.used < self.keep_alive
+            if not kept and entry.name in self.entries:
                 await self._unload(entry)
 
     async def close(self) -> None:
+        """Let everything go; a model that is being loaded is given up at its next step."""
+        self._closing = True
         for entry in list(self.entries.values()):
             if entry.task and not entry.task.done():
                 await asyncio.wait([entry.task])
@@ -171,6 +183,8 @@ class Pool:
 
         def progress(stage: str, done: int, total: int) -> None:
             entry.progress = (stage, done, total)
+            if self._closing:
+                raise Cancelled("The server is shutting down.")
 
         while True:
             try:

@@ -1,7 +1,7 @@
 """What a server may be told: address, keys, limits; and whether that combination is safe."""
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from localllm.errors import BadRequest
 
@@ -29,7 +29,6 @@ class Settings:
     keep_alive: float = 300.0  # idle time after which a model loaded on request goes
     memory: int | None = None  # all loaded models together; None: what the machine has
     log_prompts: bool = False
-    names: tuple[str, ...] = field(default=())  # models to load at the start and to keep
 
     def __post_init__(self) -> None:
         if not loopback(self.host) and not self.api_key and not self.insecure:
