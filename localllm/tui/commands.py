@@ -102,7 +102,7 @@ def show(desk: Desk, rest: str) -> Outcome:
 def _settings(desk: Desk) -> str:
     turned = desk.session.options
     lines = []
-    for knob in knobs.knobs(desk.session.llm.defaults):
+    for knob in knobs.knobs(getattr(desk.session.llm, "defaults", None)):
         value = turned.get(knob.name)
         value = knob.default if value is None else value
         mark = "*" if turned.get(knob.name) is not None else " "
@@ -118,12 +118,17 @@ def _messages(desk: Desk) -> str:
 
 def _model(desk: Desk) -> str:
     llm = desk.session.llm
-    return f"{llm.name}\n{llm.path}\ncontext {llm.context:,} tokens"
+    where = getattr(llm, "path", "in a running server")
+    return f"{llm.name}\n{where}\ncontext {llm.context:,} tokens"
 
 
 def _template(desk: Desk) -> str:
     template = desk.session.llm.template
-    return template.source if template else "This is a base model: it has no chat template."
+    return (
+        getattr(template, "source", template)
+        if template
+        else "This is a base model: it has no chat template."
+    )
 
 
 def _system(desk: Desk) -> str:

@@ -71,10 +71,10 @@ class Feed:
         with self._lock:
             if delta.progress:
                 self.progress = delta.progress
-            if delta.ids:
+            if delta.ids or delta.text:
                 self.first = self.first or time.monotonic()
                 self.progress = None
-            self.tokens += len(delta.ids)
+            self.tokens += len(delta.ids) or bool(delta.text)
             self.logprobs.extend(delta.logprobs or ())
             self._parts.append(delta.text)
 

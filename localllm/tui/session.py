@@ -64,9 +64,11 @@ class Session:
         """Take over an answer, whole or stopped, and what it cost."""
         text = reply.text
         self.stats = {**reply.usage, **reply.timings, "finish_reason": reply.finish_reason}
-        self.used = self.stats["prompt_tokens"] + self.stats["completion_tokens"]
+        self.used = sum(self.stats.get(key, 0) for key in ("prompt_tokens", "completion_tokens"))
         if text:
             self.messages = [*self.messages, {"role": "assistant", "content": text}]
+        if "prompt_tokens" not in self.stats:  # a server that was cut off tells no numbers
+            self.used = self._estimate()
 
     def take_back(self, text: str) -> None:
         """Forget a question that got no answer."""
