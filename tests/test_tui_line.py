@@ -208,6 +208,15 @@ def test_a_message_that_does_not_fit_is_refused_and_offered_again(terminal):
     assert len(terminal.llm.asked) == 1 and asked(terminal) == ["short"]
 
 
+def test_a_file_that_does_not_fit_stays_attached_and_only_the_line_is_offered(terminal, tmp_path):
+    (tmp_path / "a.txt").write_text("w " * 50)
+    terminal.llm.context = 60
+    shown = terminal.type(
+        f"/file {tmp_path / 'a.txt'}\r", "what?\r", "\x15/clear\r", "what?\r", "/bye\r"
+    )
+    assert shown.count("is full") == 1 and asked(terminal) == ["what?"]
+
+
 def test_a_nearly_full_context_is_told(terminal):
     terminal.llm.context = 40
     terminal.llm.answers = [[f"w{i} " for i in range(36)]]

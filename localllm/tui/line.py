@@ -115,17 +115,21 @@ class Chat:
             elif isinstance(outcome, commands.Prefill):
                 text = outcome.text
             else:
-                text = self._answer(outcome.text if outcome else self._with_files(line))
+                text = self._answer(outcome.text) if outcome else self._ask(line)
 
     @staticmethod
     def _is_command(line: str) -> bool:
         """`/help` is one; `/usr/bin is what?` is a question."""
         return line.startswith("/") and "/" not in line.split()[0][1:]
 
-    def _with_files(self, line: str) -> str:
-        whole = "\n\n".join([line, *self.desk.files])
+    def _ask(self, line: str) -> str:
+        """Ask with the files that were to go along; they stay when there is no answer."""
+        files = [*self.desk.files]
         self.desk.files.clear()
-        return whole
+        if not self._answer("\n\n".join([line, *files])):
+            return ""
+        self.desk.files[:] = files
+        return line
 
     def _answer(self, text: str) -> str:
         """Ask and print; what to offer for editing when there was no answer."""
