@@ -82,12 +82,24 @@ def kernel(arguments: int, home: str = "", returns: bool = False):
 # ---- loading ----------------------------------------------------------------------------------
 
 
+# What Numba's wrapper of a kernel calls when the kernel raises. None does: here that is an abort.
+RAISING = (
+    "numba_gil_ensure", "numba_gil_release", "numba_do_raise", "numba_unpickle",
+    "numba_runtime_build_excinfo_struct", "NRT_Free", "NRT_Allocate",
+)  # fmt: skip
+
+
 class _Engine:
     """LLVM's loader of object files; it must live as long as the code."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+        abort = ctypes.cast(library.abort, ctypes.c_void_p).value
+        for name in RAISING:
+            if not llvm.address_of_symbol(name):
+                llvm.add_symbol(name, abort)
         machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
         self.empty = llvm.parse_assembly("")
         self.loader = llvm.create_mcjit_compiler(self.empty, machine)

@@ -228,7 +228,8 @@ def merge(part, state, rows, size, first):
         copy(part, state, rows * size)
         return
     sums = size - 64
-    for r in range(0, rows * size, size):
+    for row in range(rows):
+        r = row * size
         old, here = get_f32(state + r + sums + PEAK), get_f32(part + r + sums + PEAK)
         new = max(old, here)
         a, b = exp(splat_f32(old - new)), exp(splat_f32(here - new))
