@@ -121,6 +121,43 @@ def test_a_base_model_goes_on_and_says_so(call):
     assert "base model" not in result.stderr
 
 
+@pytest.fixture
+def a_server(home, monkeypatch):
+    """A server of the user's own that has "m" loaded; remote.asked holds what it was asked for."""
+    from localllm.server import note, remote
+
+    (home / "data" / "servers").mkdir(parents=True)
+    models = [{"name": "m", "state": "ready"}, {"name": "n", "state": "loading"}]
+    monkeypatch.setattr(note, "find_servers", lambda: ["a note"])
+    monkeypatch.setattr(note, "status", lambda _: {"models": models})
+    asked = []
+
+    def remote_llm(found, name):
+        asked.append((found, name))
+        return fake_llm("From the server.")
+
+    monkeypatch.setattr(remote, "RemoteLLM", remote_llm)
+    return asked
+
+
+def test_run_asks_a_server_that_has_the_model_loaded(call, a_server):
+    assert call("run", "m", "hi").stdout == "From the server.\n"
+    assert a_server == [("a note", "m")]
+
+
+@pytest.mark.parametrize(
+    "words", [["n"], ["m", "--no-server"], ["m", "--ctx", "100"], ["m", "--threads", "1"]]
+)
+def test_run_opens_the_model_itself_where_a_server_will_not_do(call, a_server, words):
+    assert call("run", words[0], "hi", *words[1:]).stdout == "An answer.\n"
+    assert a_server == []
+
+
+@pytest.mark.parametrize(("given", "code"), [("auto", 0), ("12", 0), ("-1", 1), ("all", 1)])
+def test_gpu_layers_are_a_number_or_auto(call, given, code):
+    assert call("run", "m", "hi", "--gpu-layers", given).exit_code == code
+
+
 def test_stats_go_to_stderr(call):
     result = call("run", "m", "hi", "--stats")
     assert result.stdout == "An answer.\n"
