@@ -16,8 +16,10 @@ from localllm.backends.torch import opening  # noqa: E402
 from localllm.backends.torch.attention import page_bytes  # noqa: E402
 from localllm.backends.torch.cut import cut  # noqa: E402
 from localllm.backends.torch.device import Device, open_device  # noqa: E402
-from localllm.backends.torch.plan import SHARE, demand, plan  # noqa: E402
+from localllm.backends.torch.plan import LEAST, demand, plan  # noqa: E402
+from localllm.batch import PAGE  # noqa: E402
 from localllm.errors import BadRequest, TooLarge, Unsupported  # noqa: E402
+from localllm.fit import CONTEXTS, SHARE  # noqa: E402
 from localllm.gguf import GGUF  # noqa: E402
 from localllm.program import Op, Program  # noqa: E402
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("kept_kernels")
 LAYERS = 4
 IDS = np.random.default_rng(5).integers(0, 320, 70).tolist()
 SIZES = {"pages": 16, "rows": 64}
+ASKED = {**SIZES, "asked": True}
 SMALL = Device("a small GPU", "cuda", exact=False, chunk=1 << 12)
 
 
@@ -73,10 +76,10 @@ def test_a_plan_takes_as_many_layers_as_fit(file):
     needs.append(demand(file, program, SMALL, **SIZES))
     assert needs == sorted(needs)
     for layers, least in enumerate(needs, 1):
-        got = plan(file, program, SMALL, int(least / SHARE) + 2, wanted="auto", **SIZES)
+        got = plan(file, program, SMALL, int(least / SHARE) + 2, wanted="auto", **ASKED)
         assert (got.layers, got.needs) == (layers, least)
-    assert plan(file, program, SMALL, needs[0] // 2, wanted="auto", **SIZES).layers == 0
-    assert plan(file, program, SMALL, None, wanted="auto", **SIZES).layers == LAYERS
+    assert plan(file, program, SMALL, needs[0] // 2, wanted="auto", **ASKED).layers == 0
+    assert plan(file, program, SMALL, None, wanted="auto", **ASKED).layers == LAYERS
 
 
 def test_a_demand_covers_what_is_held(file):
@@ -90,11 +93,31 @@ def test_a_demand_covers_what_is_held(file):
 
 def test_layers_that_do_not_fit_are_refused_with_a_way_out(file):
     with pytest.raises(TooLarge, match="3 layers do not fit on a small GPU") as error:
-        plan(file, models.record(file), SMALL, 10_000, wanted=3, **SIZES)
+        plan(file, models.record(file), SMALL, 10_000, wanted=3, **ASKED)
     assert "--gpu-layers auto" in error.value.hint
     for wanted in (-1, "some"):
         with pytest.raises(BadRequest):
-            plan(file, models.record(file), SMALL, None, wanted=wanted, **SIZES)
+            plan(file, models.record(file), SMALL, None, wanted=wanted, **ASKED)
+
+
+def test_a_context_that_nobody_asked_for_is_what_fits(file):
+    """Fewer pages before fewer layers, down to a least; some more for company where they fit."""
+    program, free = models.record(file), 50_000_000
+    common = {"wanted": "auto", "asked": False, "rows": 64}
+
+    def needs(pages):
+        return demand(file, program, SMALL, pages=pages, rows=64)
+
+    many = plan(file, program, SMALL, free, pages=1 << 20, **common)
+    assert many.layers == LAYERS and LEAST // PAGE < many.pages < 1 << 20
+    assert needs(many.pages) <= SHARE * free < needs(many.pages + 1)
+    few = plan(file, program, SMALL, free, pages=16, **common)
+    assert few.pages == CONTEXTS * 16
+    least = needs(LEAST // PAGE)
+    tight = plan(file, program, SMALL, int(least / SHARE) + 2, pages=1 << 20, **common)
+    assert (tight.layers, tight.pages) == (LAYERS, LEAST // PAGE)
+    tighter = plan(file, program, SMALL, int(0.9 * least / SHARE), pages=1 << 20, **common)
+    assert tighter.layers < LAYERS and tighter.pages >= LEAST // PAGE
 
 
 # ---- running -----------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ def load(
     """
     if kv_type not in KV_TYPES:
         raise Unsupported(f"KV pages of type {kv_type!r} are not known.", "Use f16.")
-    where, context = choose(device), min(context or 1 << 30, gguf.get(".context_length", int))
+    where, asked = choose(device), bool(context or pages)
+    context = min(context or 1 << 30, gguf.get(".context_length", int))
     sizes: dict[str, Any] = {
         "lanes": threads or len(_cores()), "context": context,
         "pages": pages or -(-context // PAGE), "max_rows": max_rows, "progress": progress,
@@ -111,8 +112,8 @@ def load(
     if where != "cpu" and gpu_layers != 0:
         from localllm.backends.torch.opening import open_model  # torch: only where it is asked for
 
-        auto = device == "auto"
-        return open_model(gguf, record(gguf), where, auto=auto, gpu_layers=gpu_layers, **sizes)
+        sizes |= {"auto": device == "auto", "asked": asked, "gpu_layers": gpu_layers}
+        return open_model(gguf, record(gguf), where, **sizes)
     from localllm.backends.cpu.model import CPUModel  # numba: only what computes pays for it
 
     return CPUModel(gguf, record(gguf), **sizes)

@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from localllm.backends.torch.device import Device, import_torch, open_device
-from localllm.batch import Model
+from localllm.batch import PAGE, Model
 from localllm.errors import Unavailable
 from localllm.gguf import GGUF
 from localllm.program import Program
@@ -13,13 +13,14 @@ from localllm.program import Program
 
 def open_model(
     gguf: GGUF, program: Program, name: str, *, auto: bool, lanes: int, context: int, pages: int,
-    max_rows: int, gpu_layers: int | str = "auto", progress=None,
+    max_rows: int, asked: bool, gpu_layers: int | str = "auto", progress=None,
 ) -> Model:  # fmt: skip
     """A model whose first layers, or all of them, are on the device of that name.
 
     gpu_layers: how many; "auto" for as many as fit. auto: whether the device was a guess, so that
-    the CPU takes over, with a warning, where it cannot be used. Raises Unavailable for a device
-    that is not there, TooLarge for too little memory, Unsupported and BadFile.
+    the CPU takes over, with a warning, where it cannot be used. asked: whether context and pages
+    were asked for, so that they may not be less. Raises Unavailable for a device that is not
+    there, TooLarge for too little memory, Unsupported and BadFile.
     """
     common: dict[str, Any] = {
         "context": context, "pages": pages, "max_rows": max_rows, "progress": progress,
@@ -35,11 +36,13 @@ def open_model(
     from localllm.backends.torch.plan import plan
 
     chosen = plan(
-        gguf, program, device, device.free(torch), wanted=gpu_layers, pages=pages, rows=max_rows
-    )
+        gguf, program, device, device.free(torch), wanted=gpu_layers, pages=pages,
+        asked=asked, rows=max_rows,
+    )  # fmt: skip
     if not chosen.layers:
         return _on_cpu(gguf, program, lanes, common)
-    common["kernels"] = kernels_for(device)
+    common |= {"kernels": kernels_for(device), "pages": chosen.pages}
+    common["context"] = min(context, chosen.pages * PAGE)
     if chosen.layers >= chosen.total:
         from localllm.backends.torch.model import TorchModel
 

@@ -1,5 +1,6 @@
 """How many layers a device holds: weights, pages and scratch against what is free on it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from localllm.backends.torch.attention import GATHERED, SCORES, page_bytes
@@ -8,21 +9,23 @@ from localllm.backends.torch.device import Device
 from localllm.backends.torch.model import most_wanted
 from localllm.batch import PAGE
 from localllm.errors import BadRequest, TooLarge, Unsupported
+from localllm.fit import CONTEXTS, QUARTER, SHARE
 from localllm.gguf import GGUF
 from localllm.program import Program
 from localllm.units import size
 
-SHARE = 0.9  # of the free memory that a model may take
+LEAST = 4096  # tokens of context, before layers give way to more of it
 UNPACKED = 12  # bytes that unpacking takes for each weight of a piece
 SCORED = 8  # bytes that attention takes for each score
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The first `layers` of `total` go to a device; they need `needs` of `free` bytes."""
+    """The first `layers` of `total`, and `pages` of KV, need `needs` of `free` bytes."""
 
     layers: int
     total: int
+    pages: int
     needs: int
     free: int | None  # None: the machine's own memory, which is not ours to plan
 
@@ -36,19 +39,31 @@ class Plan:
 
 def plan(
     gguf: GGUF, program: Program, device: Device, free: int | None, *, wanted: int | str,
-    pages: int, rows: int,
+    pages: int, asked: bool, rows: int,
 ) -> Plan:  # fmt: skip
-    """As many layers as were wanted, or with "auto" as fit. Raises TooLarge and BadRequest."""
+    """As many layers as were wanted, or with "auto" as fit; and pages.
+
+    pages: that one sequence of the whole context needs. asked: whether just so many are wanted;
+    else there are fewer where memory is short, and more, for several sequences, where it is not.
+    Raises TooLarge and BadRequest.
+    """
     total = len(program.layers)
     if wanted != "auto" and not (isinstance(wanted, int) and wanted >= 0):
         raise BadRequest(f"{wanted!r} layers cannot go to a GPU.", 'Use a number, or "auto".')
+    least = pages if asked else min(pages, LEAST // PAGE)
 
-    def needs(layers: int) -> int:
+    def needs(layers: int, pages: int) -> int:
         part = program if layers >= total else cut(program, layers)[0]
         return demand(gguf, part, device, pages=pages, rows=rows)
 
+    def planned(layers: int) -> Plan:
+        count = pages if asked or free is None else _room(needs, layers, least, pages, free)
+        return Plan(min(layers, total), total, count, needs(layers, count), free)
+
+    if wanted == 0:
+        return Plan(0, total, pages, 0, free)
     if wanted != "auto":
-        chosen = Plan(min(int(wanted), total), total, needs(int(wanted)) if wanted else 0, free)
+        chosen = planned(int(wanted))
         if free is not None and chosen.needs > SHARE * free:
             raise TooLarge(
                 f"{chosen.layers} layers do not fit on {device.name}: {chosen}.",
@@ -57,12 +72,27 @@ def plan(
         return chosen
     for layers in range(total, 0, -1):
         try:
-            taken = needs(layers)
+            fits = free is None or needs(layers, least) <= SHARE * free
         except Unsupported:  # no cut there
             continue
-        if free is None or taken <= SHARE * free:
-            return Plan(layers, total, taken, free)
-    return Plan(0, total, 0, free)
+        if fits:
+            return planned(layers)
+    return Plan(0, total, pages, 0, free)
+
+
+def _room(needs: Callable[[int, int], int], layers: int, least: int, most: int, free: int) -> int:
+    """Pages that fit: `most`, or what there is room for, but `least`; some contexts' more, where
+    they take no more than a part of the memory."""
+    part = needs(layers, 1) - needs(layers, 0)
+    most = max(most, min(CONTEXTS * most, int(QUARTER * free) // part))
+    low, high = least, most  # the largest number that fits is one of them, or lies between
+    while low < high:
+        middle = (low + high + 1) // 2
+        if needs(layers, middle) <= SHARE * free:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def demand(gguf: GGUF, program: Program, device: Device, *, pages: int, rows: int) -> int:
