@@ -9,39 +9,29 @@ from functools import partial
 import numpy as np
 
 from localllm import machine
+from localllm.kernels.read import read_memory
 from quant.formats import format_of
-from quant.jit import native
 from quant.rows import PANEL, SLOT_BYTES
-from quant.simd import LANES
+from quant.simd import BYTES, LANES
 
 READ = 1 << 29  # bytes that one measurement of bandwidth reads: more than any cache holds
 COLUMNS, TOKENS = 1024, 256  # a tile and panels that stay in a core's own cache
 ROUNDS = 5
 
 
-@native("uint64(uint64[::1])")
-def read(words):
-    """The sum of all words: a loop that only loads."""
-    total = np.uint64(0)
-    for word in words:
-        total += word
-    return total
-
-
 class Memory:
     """A stretch of memory, to read at any moment: its speed changes by the minute."""
 
     def __init__(self, threads: int):
-        size = min(READ, machine.available_memory() // 8) // 8 // threads * threads
-        self._words = np.ones(size, np.uint64)
-        self._parts = np.split(self._words, threads)
-        read(self._parts[0][:8])  # compiled before it is timed
+        share = min(READ, machine.available_memory() // 8) // threads // (4 * BYTES) * 4 * BYTES
+        self._bytes = np.ones(threads * share, np.uint8)
+        starts = range(self._bytes.ctypes.data, self._bytes.ctypes.data + threads * share, share)
+        self._calls = [partial(read_memory, start, share) for start in starts]
+        read_memory(starts[0], 4 * BYTES)  # compiled before it is timed
 
     def bandwidth(self) -> float:
         """Bytes a second that all threads read together, now: the best of three passes."""
-        calls = [partial(read, part) for part in self._parts]
-        times = [_together(calls) for _ in range(3)]
-        return self._words.nbytes / min(times)
+        return self._bytes.nbytes / min(_together(self._calls) for _ in range(3))
 
 
 def product_rate(name: str, threads: int) -> float:
