@@ -162,6 +162,12 @@ def test_content_that_is_not_text(url, content):
     assert answer.json()["error"]["param"].startswith("messages[0].content")
 
 
+def test_a_large_body_is_checked_like_a_small_one(url):
+    long = [{"role": "user", "content": "x" * 100_000}]
+    assert ask(url, messages=long).json()["error"]["type"] == "exceed_context_size_error"
+    assert ask(url, messages=long, top_k="many").json()["error"]["param"] == "top_k"
+
+
 def test_template_variables(url, llm):
     ask(url, chat_template_kwargs={"enable_thinking": True}, reasoning_effort="none")
     prompt = bytes(id for id in llm.asked[-1]["ids"] if id < 256).decode()

@@ -1,10 +1,12 @@
 """The ASGI application: collects the routes, checks bodies, logs, and answers errors as HTTP."""
 
+import asyncio
 import importlib
 import logging
 import pkgutil
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,6 +24,7 @@ from localllm.server.site import Site
 from localllm.server.stream import unless_gone
 
 LOG = logging.getLogger("localllm.server")
+LARGE = 64 * 1024  # bytes of a body; reading them takes a few ms
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -55,8 +58,7 @@ def _answer(site: Site, endpoint: Endpoint) -> Answer:
         request.scope["localllm.route"] = endpoint.path
         try:
             raw = await request.body()
-            body = endpoint.body.read(raw) if endpoint.body else {}
-            call = Call(request, body, site, record)
+            call = Call(request, await _read(site, endpoint, raw), site, record)
             found = await unless_gone(request.receive, endpoint.handle(call))
             return found or Response(status_code=499)
         except ClientDisconnect:
@@ -68,6 +70,15 @@ def _answer(site: Site, endpoint: Endpoint) -> Answer:
             return failure.response(error)
 
     return answer
+
+
+async def _read(site: Site, endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
+    """The checked body; a large one is read in a thread, so that no stream stands still for it."""
+    if not endpoint.body:
+        return {}
+    if len(raw) < LARGE:
+        return endpoint.body.read(raw)
+    return await asyncio.get_running_loop().run_in_executor(site.threads, endpoint.body.read, raw)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
