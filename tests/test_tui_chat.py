@@ -128,6 +128,8 @@ def test_an_error_is_shown_in_the_bubble_and_can_be_retried(tmp_path):
     async def flow(screen):
         await screen.ask("x")
         await screen.shows("half", "The file changed. Open it again.")
+        await screen.keys("ctrl+n", "ctrl+s", "down", "enter")
+        await screen.shows("half", "The file changed. Open it again.")
         await screen.keys("ctrl+r")
         await screen.shows("fine")
 

@@ -69,7 +69,7 @@ class Bubble(Widget, can_focus=True):
         self._pause = FRAME
         if turn.role == "assistant" and feed is None:
             self._grow(turn.content)
-            self._foot = meter.speed(turn.stats) or ("" if turn.done else "cut off")
+            self._settle()
 
     # --- drawing -----------------------------------------------------------------------------
 
@@ -163,13 +163,18 @@ class Bubble(Widget, can_focus=True):
         if self._timer is not None:
             self._timer.stop()
         self.feed = None
-        self._foot = meter.speed(self.turn.stats)
-        if feed.error:
-            self.add_class("failed")
-            self._foot = f"{feed.error.message} {feed.error.hint}".strip()
+        self._settle()
         self._changed()
         self.refresh_bindings()
         self.post_message(Ended(self.turn.id, feed))
+
+    def _settle(self) -> None:
+        """Say below an answer what it cost, or why it ended."""
+        stats = self.turn.stats
+        self._foot = stats.get("error") or meter.speed(stats)
+        self.set_class("error" in stats, "failed")
+        if not self.turn.done:
+            self._foot = "cut off"
 
     # --- keys and clicks ---------------------------------------------------------------------
 

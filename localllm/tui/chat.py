@@ -232,7 +232,6 @@ class ChatScreen(Screen[None]):
     def action_models(self) -> None:
         def opened(name: str | None) -> None:
             if name:
-                self._model = name
                 self._pane.open_model(name)
             self._prompt.focus()
 
@@ -240,7 +239,8 @@ class ChatScreen(Screen[None]):
 
     @on(Opened)
     async def opened(self, event: Opened) -> None:
-        self._talk.history.set_setting("model", self._model)
+        self._model = event.model
+        self._talk.history.set_setting("model", event.model)
         if self.query_one(Panel).display:
             await self._fill_panel()
 

@@ -113,7 +113,7 @@ class Pane(Vertical):
 
     async def show(self) -> None:
         """Bring the screen in line with the conversation."""
-        await self.transcript.show(self.talk.chat, self.talk.feeds)
+        await self.transcript.show(self.talk.chat, self.talk.streaming)
         self._show_context()
 
     async def reset(self) -> None:

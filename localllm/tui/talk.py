@@ -52,6 +52,11 @@ class Talk:
         return None if feed is None or feed.done else feed
 
     @property
+    def streaming(self) -> dict[int, Feed]:
+        """The answers under way, here and in other conversations, by turn."""
+        return {turn: feed for turn, feed in self.feeds.items() if not feed.done}
+
+    @property
     def unanswered(self) -> bool:
         """Does the conversation end with a question?"""
         path = self.chat.path()
@@ -87,7 +92,9 @@ class Talk:
             self.history.append(turn.id, text)
 
         def finish(feed: Feed) -> None:
-            turn.content, turn.stats = feed.text, feed.stats
+            turn.content, turn.stats = feed.text, dict(feed.stats)
+            if feed.error:
+                turn.stats["error"] = f"{feed.error.message} {feed.error.hint}".strip()
             if feed.logprobs:
                 self.logprobs[turn.id] = feed.logprobs
             self.history.finish(turn)
