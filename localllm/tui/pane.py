@@ -174,7 +174,8 @@ class Pane(Vertical):
 
     @on(Ended)
     def ended(self, event: Ended) -> None:
-        self.status.doing(meter.speed(event.feed.stats))
+        rate = event.feed.stats.get("predicted_per_second")
+        self.status.doing(f"{rate:.1f} t/s" if rate else "")
         self._show_context()
         size = self.talk.llm.context if self.talk.llm is not None else None
         if meter.is_tight(self.talk.used, size):
