@@ -16,8 +16,8 @@ import numpy as np
 from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, round_up
 from quant.later import inline
-from quant.simd import BYTES, LANES, absolute, load_f32, load_i32, maximum, peak, put_f32, put_i32
-from quant.simd import get_i16, get_i32, put_halves, put_i16, splat_f32, stack, store_i32
+from quant.simd import BYTES, LANES, absolute, load_f32, maximum, peak, put_f32, put_i32
+from quant.simd import get_i16, get_i32, put_i16, splat_f32, stack, store_halves
 from quant.simd import store_low_halves, to_i32
 
 GROUP = SPAN // PAGE  # pages
@@ -103,5 +103,5 @@ def store_v(x, dims, page, scales, slot):
         q = to_i32(load_f32(x + c) * inverse)
         band, within = c // (4 * BAND), c % (4 * BAND)
         at = page + band * GROUP * BAND_BYTES + slot // 2 * 4 * BAND + within
-        store_i32(at, put_halves(load_i32(at), q, slot % 2))
+        store_halves(at, q, slot % 2)
     put_f32(scales + 4 * slot, largest / most)

@@ -197,7 +197,8 @@ def stack(context, vectors):
     """The address of room for that many vectors on this call's stack, aligned to a cache line."""
 
     def generate(ctx, b, sig, args):
-        room = cgutils.alloca_once(b, ir.ArrayType(I8, vectors.literal_value * BYTES))
+        with b.goto_entry_block():  # `cgutils.alloca_once` would clear it, byte by byte
+            room = b.alloca(ir.ArrayType(I8, vectors.literal_value * BYTES))
         room.align = 64
         return b.ptrtoint(room, I64)
 
@@ -403,16 +404,28 @@ def store_part(context, address, x, width, index):
 
 
 @intrinsic
-def put_halves(context, old, new, high):
-    """The low 16 bits of each lane of `new` in the low (or high) half of each lane of `old`."""
+def store_halves(context, address, x, high):
+    """The low 16 bits of each lane to the low (or high) half of each lane in memory; the other
+    halves are not touched, for another thread may be writing them."""
 
     def generate(ctx, b, sig, args):
-        shift = splat(b, b.mul(b.trunc(args[2], I32), ir.Constant(I32, 16)))
-        mask = b.shl(const(_I, 0xFFFF), shift)
-        kept = b.and_(args[0], b.xor(mask, const(_I, -1)))
-        return b.or_(kept, b.and_(b.shl(args[1], shift), mask))
+        if TARGET.name == "avx512-vnni":
+            places = splat(b, b.mul(b.trunc(args[2], I32), ir.Constant(I32, 16)))
+            halves = b.bitcast(b.shl(args[1], places), _W)
+            odd = ir.Constant(ir.VectorType(ir.IntType(1), 2 * LANES), [k & 1 for k in range(2 * LANES)])
+            one = splat(b, b.trunc(args[2], ir.IntType(1)), 2 * LANES)
+            mask = b.xor(b.xor(odd, one), const(odd.type, 1))
+            where, align = at(b, args[0], _W), ir.Constant(I32, 4)
+            name = f"llvm.masked.store.v{2 * LANES}i16.p0"
+            call(b, name, ir.VoidType(), halves, where, align, mask)
+            return nothing(ctx)
+        first = b.add(args[0], b.mul(args[2], ir.Constant(I64, 2)))
+        for lane in range(LANES):
+            half = b.trunc(b.extract_element(args[1], ir.Constant(I32, lane)), I16)
+            b.store(half, at(b, b.add(first, ir.Constant(I64, 4 * lane)), I16), align=2)
+        return nothing(ctx)
 
-    return i32v(i32v, i32v, types.intp), generate
+    return types.void(types.intp, i32v, types.intp), generate
 
 
 # ---- made of the above ------------------------------------------------------------------------
