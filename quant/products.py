@@ -13,10 +13,22 @@ import numpy as np
 from quant.jit import Kernel
 from quant.later import inline, stamp
 from quant.rows import PANEL, SLOT_BYTES
-from quant.simd import BYTES, HALVES, LANES, bits, load_bytes, load_f16, load_u8, splat_f32
-from quant.simd import prefetch, stack, store_bytes, to_f32
-from quant.tiles import fma_offset_rows, fma_rows, fma_scaled_rows, store_rows, zeros
+from quant.simd import (
+    BYTES,
+    HALVES,
+    LANES,
+    bits,
+    load_bytes,
+    load_f16,
+    load_u8,
+    prefetch,
+    splat_f32,
+    stack,
+    store_bytes,
+    to_f32,
+)
 from quant.target import TARGET
+from quant.tiles import fma_offset_rows, fma_rows, fma_scaled_rows, store_rows, zeros
 
 SIGNED = TARGET.signed
 LEFT = 1 if SIGNED else 0  # a left-aligned weight of 5 bits is stored 128 too low when signed
@@ -153,7 +165,7 @@ def float_product(w, x, columns, pitch, count, out):
 
 
 def repack(source, target, blocks, stride, first, end):
-    """Tiles first to end - 1 of a matrix of `blocks` file blocks a row, rows `stride` bytes apart."""
+    """Tiles first to end - 1 of a matrix of `blocks` file blocks a row, `stride` bytes apart."""
     size = stride // blocks
     for k in range(first * blocks, end * blocks):
         at = source + k // blocks * LANES * stride + k % blocks * size

@@ -1,4 +1,4 @@
-"""Which instruction set the kernels are written for: what Numba will compile for, asked of LLVM once.
+"""Which instruction set kernels are written for: what Numba compiles for, asked of LLVM once.
 
 `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` decide when both are set, else the host does. A wrong
 intrinsic aborts the process, so a level is chosen only when every feature it uses is there.

@@ -1,4 +1,4 @@
-"""Attention over pages: online softmax in spans of 128 positions, merged in the order of the context.
+"""Attention over pages: online softmax in spans of positions, merged in the context's order.
 
 Whole numbers throughout: Q . K and P . V are pairs of 16-bit products. A register tile is 1, 2, 4
 or 8 rows that see the same pages: 8 tokens of one head, or the heads of one token that share a KV
@@ -8,23 +8,63 @@ head. Each row's bits depend on its own numbers only, whatever stands beside it.
 import numpy as np
 
 from localllm.batch import PAGE
-from localllm.kernels.fields import BATCH, FIRST_TASKS, OWN, POSITIONS, SPAN, SPLIT
-from localllm.kernels.fields import TASK_BYTES, TASK_COUNT, TASK_LIST, TASK_POSITION, TASK_ROW
-from localllm.kernels.fields import TASK_SPAN, TASK_TABLE, WANTED_INDEX, arg, is_single
-from localllm.kernels.fields import scratch_of
-from localllm.kernels.pages import BAND, BAND_BYTES, GROUP, V_LEVEL, VECTORS, k_page, v_page
-from localllm.kernels.pages import v_scales
+from localllm.kernels.fields import (
+    BATCH,
+    FIRST_TASKS,
+    OWN,
+    POSITIONS,
+    SPAN,
+    SPLIT,
+    TASK_BYTES,
+    TASK_COUNT,
+    TASK_LIST,
+    TASK_POSITION,
+    TASK_ROW,
+    TASK_SPAN,
+    TASK_TABLE,
+    WANTED_INDEX,
+    arg,
+    is_single,
+    scratch_of,
+)
+from localllm.kernels.pages import (
+    BAND,
+    BAND_BYTES,
+    GROUP,
+    V_LEVEL,
+    VECTORS,
+    k_page,
+    v_page,
+    v_scales,
+)
 from quant.jit import kernel
 from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise
-from quant.simd import BYTES, LANES, exp, fma, get_f32, get_i32, get_i64, lanes_between, load_f32
-from quant.simd import load_i32, maximum, peak, put_f32, splat_f32, store_f32, store_low_halves
-from quant.simd import to_i32, total
+from quant.simd import (
+    BYTES,
+    LANES,
+    exp,
+    fma,
+    get_f32,
+    get_i32,
+    get_i64,
+    lanes_between,
+    load_f32,
+    load_i32,
+    maximum,
+    peak,
+    put_f32,
+    splat_f32,
+    store_f32,
+    store_low_halves,
+    to_i32,
+    total,
+)
 from quant.tiles import dot_pairs, int_zeros_like, scale_rows, store_rows, zeros
 
 (Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
- WINDOW, SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
- LAST) = range(OWN, OWN + 21)  # fmt: skip
+ WINDOW, SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES,
+ ROWS_OUT, OUT_STRIDE, LAST) = range(OWN, OWN + 21)  # fmt: skip
 
 LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
 PAGES = SPAN // PAGE
@@ -185,17 +225,18 @@ def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, 
 @inline
 def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
     """The same with the smallest register tile that holds the rows, 8 at the most."""
+    rows = (count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
     if count > 4:
-        tile_span(zeros(8), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+        tile_span(zeros(8), *rows)
     elif count > 2:
-        tile_span(zeros(4), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+        tile_span(zeros(4), *rows)
     else:
-        tile_span(zeros(2), count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+        tile_span(zeros(2), *rows)
 
 
 @inline
 def span(task, args, kv, begin, memory, out):
-    """All rows of a task, of one KV head, against one span: parts at `out`, (head, token) in order."""
+    """All rows of a task, of one KV head, against one span: parts at `out`, head after head."""
     dims, heads, count = arg(args, K_DIMS), arg(args, HEADS), arg(task, TASK_COUNT)
     group, row = heads // arg(args, KV_HEADS), arg(task, TASK_ROW)
     q = arg(args, Q) + (row * heads + kv * group) * 2 * dims

@@ -1,15 +1,26 @@
-"""From rows of q, k and v to what attention reads: norms of heads, RoPE, 16-bit Q, K and V pages."""
+"""From rows of q, k and v to what attention reads: head norms, RoPE, 16-bit Q, K and V."""
 
 import numpy as np
 
 from localllm.batch import PAGE
-from localllm.kernels.fields import OWN, POSITIONS, TABLES, arg, BATCH
+from localllm.kernels.fields import BATCH, OWN, POSITIONS, TABLES, arg
 from localllm.kernels.norm import square_sum
 from localllm.kernels.pages import k_page, store_k, store_v, to_halves, v_page, v_scales
 from quant.jit import kernel
 from quant.later import inline
-from quant.simd import LANES, fma, get_f32, get_i32, get_i64, load_f32, put_f32, splat_f32, stack
-from quant.simd import store_f32, swap_pairs
+from quant.simd import (
+    LANES,
+    fma,
+    get_f32,
+    get_i32,
+    get_i64,
+    load_f32,
+    put_f32,
+    splat_f32,
+    stack,
+    store_f32,
+    swap_pairs,
+)
 
 (Q, K, V, STRIDE_Q, STRIDE_K, STRIDE_V, HEADS, KV_HEADS, K_DIMS, V_DIMS, Q_GAIN, K_GAIN, EPSILON,
  ROPE, ROPE_DIMS, ROPE_KIND, Q_OUT, Q_SCALES, Q_SCALE, LEVEL, POOL, GROUP_BYTES,

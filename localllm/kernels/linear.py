@@ -6,8 +6,16 @@ that read the same rows. Units are (chunk of panels, tile), the tile running fas
 
 import numpy as np
 
-from localllm.kernels.fields import BATCH, CHUNK, OWN, WANTED_ROWS, arg, is_single, rows_of
-from localllm.kernels.fields import scratch_of
+from localllm.kernels.fields import (
+    BATCH,
+    CHUNK,
+    OWN,
+    WANTED_ROWS,
+    arg,
+    is_single,
+    rows_of,
+    scratch_of,
+)
 from quant.jit import kernel
 from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise

@@ -16,9 +16,24 @@ import numpy as np
 from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, round_up
 from quant.later import inline
-from quant.simd import BYTES, LANES, absolute, load_f32, maximum, peak, put_f32, put_i32
-from quant.simd import get_i16, get_i32, put_i16, splat_f32, stack, store_halves
-from quant.simd import store_low_halves, to_i32
+from quant.simd import (
+    BYTES,
+    LANES,
+    absolute,
+    get_i16,
+    get_i32,
+    load_f32,
+    maximum,
+    peak,
+    put_f32,
+    put_i16,
+    put_i32,
+    splat_f32,
+    stack,
+    store_halves,
+    store_low_halves,
+    to_i32,
+)
 
 GROUP = SPAN // PAGE  # pages
 VECTORS = 2 if LANES == 16 else 1  # of dims, that a register tile of weights sums up at once

@@ -1,4 +1,4 @@
-"""Q5_0: 32 weights in 22 bytes.   [d f16][fifth bits u32][nibbles: q0 | q16 << 4 ..]   w = d * (q - 16)
+"""Q5_0: 32 weights in 22 bytes.   [d f16][fifth bits u32][nibbles]   w = d * (q - 16)
 
 Tile: LANES scales, then 5 vectors (see `quant.nibbles.fives`).
 """

@@ -1,4 +1,4 @@
-"""Q5_K: 256 weights in 176 bytes.   [d f16][dmin f16][12 bytes of scales][32 fifth bits][128 nibbles]
+"""Q5_K: 256 weights in 176 bytes.   [d f16][dmin f16][12 of scales][32 fifth bits][128 nibbles]
 
 As Q4_K, with bit j of byte c of the fifth bits being the top bit of column c of run j.
 Tile: the same head, then 8 x 5 vectors (see `quant.nibbles.fives`).

@@ -15,14 +15,31 @@ from quant.later import inline
 from quant.nibbles import pack_sixes, sixes
 from quant.products import SIGNED, fetch
 from quant.rows import SLOT_BYTES
-from quant.simd import BYTES, HALVES, LANES, bits, column, load_bytes, load_f16, load_i8
-from quant.simd import shift_right, splat_f32, stack, store_part
-from quant.tiles import add_ints, fma_int_rows, fma_tiles, int_zeros_like, ints_at
-from quant.tiles import multiply_ints, zeros_like
-
-BLOCK = np.dtype(
-    [("q", "u1", (2, 64)), ("h", "u1", (2, 32)), ("s", "i1", 16), ("d", "<f2")]
+from quant.simd import (
+    BYTES,
+    HALVES,
+    LANES,
+    bits,
+    column,
+    load_bytes,
+    load_f16,
+    load_i8,
+    shift_right,
+    splat_f32,
+    stack,
+    store_part,
 )
+from quant.tiles import (
+    add_ints,
+    fma_int_rows,
+    fma_tiles,
+    int_zeros_like,
+    ints_at,
+    multiply_ints,
+    zeros_like,
+)
+
+BLOCK = np.dtype([("q", "u1", (2, 64)), ("h", "u1", (2, 32)), ("s", "i1", 16), ("d", "<f2")])
 TILE_BYTES = 210 * LANES
 
 
@@ -39,11 +56,8 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
 @inline
 def half(tiles, w, scales, x, sums):
     """16 columns, times their integer scales."""
-    if SIGNED:
-        i = sixes(int_zeros_like(tiles), w, x)
-    else:
-        i = sixes(ints_at(tiles, sums, 4), w, x)
-    return multiply_ints(i, load_i8(scales))
+    start = int_zeros_like(tiles) if SIGNED else ints_at(tiles, sums, 4)
+    return multiply_ints(sixes(start, w, x), load_i8(scales))
 
 
 def by_sixteens(tiles, w, x, blocks, slots):

@@ -8,8 +8,7 @@ import numpy as np
 from quant.format import columns, integer_format
 from quant.later import inline
 from quant.products import symmetric
-from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes
-from quant.simd import store_part
+from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes, store_part
 from quant.target import TARGET
 from quant.tiles import dot_rows, int_zeros_like
 

@@ -299,4 +299,3 @@ def add_ints(context, ints, others):
         return _each(b, ints, lambda t, i: b.add(i, b.extract_value(args[1], t)), args[0])
 
     return ints(ints, others), generate
-

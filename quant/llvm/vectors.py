@@ -217,7 +217,7 @@ def prefetch(context, address):
     return types.void(types.intp), generate
 
 
-# ---- values ---------------------------------------------------------------------------------------
+# ---- values -----------------------------------------------------------------------------------
 
 
 def _unary(argument, result, build):
@@ -328,7 +328,7 @@ def zero_below(context, value, x, limit):
     return f32v(f32v, f32v, types.float32), generate
 
 
-# ---- bytes ----------------------------------------------------------------------------------------
+# ---- bytes ------------------------------------------------------------------------------------
 
 
 @intrinsic(prefer_literal=True)
@@ -412,7 +412,9 @@ def store_halves(context, address, x, high):
         if TARGET.name == "avx512-vnni":
             places = splat(b, b.mul(b.trunc(args[2], I32), ir.Constant(I32, 16)))
             halves = b.bitcast(b.shl(args[1], places), _W)
-            odd = ir.Constant(ir.VectorType(ir.IntType(1), 2 * LANES), [k & 1 for k in range(2 * LANES)])
+            odd = ir.Constant(
+                ir.VectorType(ir.IntType(1), 2 * LANES), [k & 1 for k in range(2 * LANES)]
+            )
             one = splat(b, b.trunc(args[2], ir.IntType(1)), 2 * LANES)
             mask = b.xor(b.xor(odd, one), const(odd.type, 1))
             where, align = at(b, args[0], _W), ir.Constant(I32, 4)

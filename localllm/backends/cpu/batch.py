@@ -24,11 +24,12 @@ class BatchMemory:
         self.first_tasks = np.zeros(rows, np.int64)
         self.wanted = np.zeros(rows, np.int64)
         self.wanted_index = np.zeros(rows, np.int64)
-        for field, array in {
+        arrays: dict[int, np.ndarray] = {
             fields.POSITIONS: self.positions, fields.TABLES: self.row_tables,
             fields.TASK_LIST: self.tasks, fields.FIRST_TASKS: self.first_tasks,
             fields.WANTED_ROWS: self.wanted, fields.WANTED_INDEX: self.wanted_index,
-        }.items():  # fmt: skip
+        }  # fmt: skip
+        for field, array in arrays.items():
             self.fields[field] = array.ctypes.data
         self.fields[fields.ONCE] = 1
 

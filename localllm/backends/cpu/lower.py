@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from localllm.backends.cpu.memory import aligned
 from localllm.backends.cpu.pool import Pool
 from localllm.backends.cpu.rope import RopeTable
-from localllm.backends.cpu.memory import aligned
 from localllm.backends.cpu.weights import Matrix, Weights
 from localllm.kernels import attention, fields, heads, linear, norm
 from localllm.kernels.fields import float_bits, round_up
@@ -323,7 +323,8 @@ class Lowering:
         if matrix.format.integer:
             panels = place.panels
             size = panels.blocks * SLOT_BYTES * PANEL
-            args[linear.S_X], args[linear.S_PITCH], args[linear.S_PANEL] = panels.address, size, size
+            args[linear.S_X] = panels.address
+            args[linear.S_PITCH] = args[linear.S_PANEL] = size
             args[linear.S_LANE_X], args[linear.S_LANE_BYTES] = panels.lane, panels.lane_bytes
         else:
             address, stride = _row(place.rows)

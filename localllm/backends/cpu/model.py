@@ -115,5 +115,5 @@ class CPUModel:
 def _floats(rows: Rows, count: int) -> np.ndarray:
     """The memory of rows as (count, width) f32."""
     size = count * rows.stride
-    memory = (ctypes.c_char * size).from_address(rows.address)
+    memory = memoryview((ctypes.c_char * size).from_address(rows.address))
     return np.frombuffer(memory, np.float32).reshape(count, -1)

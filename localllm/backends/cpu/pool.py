@@ -13,7 +13,8 @@ class Pool:
 
     def __init__(self, layers: Sequence[Attention], pages: int):
         self.head_bytes = [(k_bytes(a.k_dims), v_bytes(a.v_dims)) for a in layers]
-        sizes = [a.kv_heads * GROUP * sum(kv) for a, kv in zip(layers, self.head_bytes, strict=True)]
+        heads = zip(layers, self.head_bytes, strict=True)
+        sizes = [a.kv_heads * GROUP * sum(kv) for a, kv in heads]
         self.offsets = [sum(sizes[:n]) for n in range(len(layers))]
         self.kv_heads = [a.kv_heads for a in layers]
         self.group_bytes = sum(sizes)
@@ -35,8 +36,7 @@ class Pool:
     def _copy(self, at: int, size: int, source: int, target: int) -> None:
         """Copy what stands `size` bytes a page from byte `at` of a group on."""
         first, second = (
-            page // GROUP * self.group_bytes + at + page % GROUP * size
-            for page in (source, target)
+            page // GROUP * self.group_bytes + at + page % GROUP * size for page in (source, target)
         )
         self.memory[second : second + size] = self.memory[first : first + size]
 

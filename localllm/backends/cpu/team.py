@@ -15,10 +15,18 @@ from localllm.backends.cpu.memory import LINE, aligned
 from quant.jit import kernel
 from quant.later import inline
 from quant.simd import get_i64, put_i64
-from quant.threads import atomic_add, atomic_load, atomic_store, call4, compare_exchange
-from quant.threads import give_way, pause, ticks
+from quant.threads import (
+    atomic_load,
+    atomic_store,
+    call4,
+    compare_exchange,
+    give_way,
+    pause,
+    ticks,
+)
 
-# Words of the team, each on its own line, for lanes write to different ones; then two lines a lane: parked, and the step it is in.
+# Words of the team, each on a line of its own, for lanes write to different ones; then two lines
+# a lane: whether it sleeps, and whether it is in a step.
 STEP, PROGRAM, OPS, COUNTS, CLOCK, LANE_WORDS = (LINE * n for n in range(6))
 PARKED, ACTIVE = 0, LINE
 STOP = -1
@@ -44,7 +52,7 @@ def rest(looks):
 
 @inline
 def claim(word, step, share, pieces):
-    """The next piece of a share that this step has not taken: (begin, end) within it, or nothing."""
+    """The next piece of a share that this step has not taken: (begin, end), or nothing."""
     while True:
         seen = atomic_load(word)
         taken = seen - step * TAG if seen >= step * TAG else 0

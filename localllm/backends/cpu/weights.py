@@ -1,4 +1,4 @@
-"""A file's tensors in memory, as the kernels read them: matrices as tiles, vectors as padded f32."""
+"""A file's tensors as the kernels read them: matrices as tiles, vectors as padded f32."""
 
 import math
 from collections.abc import Iterable

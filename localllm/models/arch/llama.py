@@ -1,4 +1,4 @@
-"""Llama (also Mistral, SmolLM2, TinyLlama): RMS norms, grouped heads, RoPE on neighbours, SwiGLU."""
+"""Llama (also Mistral, SmolLM2, TinyLlama): RMS norms, grouped heads, RoPE on neighbours."""
 
 from localllm.gguf import GGUF
 from localllm.models.rope import rope_of
