@@ -18,14 +18,17 @@ LIMITS = [0, 1, 15, 16, 127, 128, 129, 240, 255]  # bytes at which an integer pr
 
 
 @pytest.fixture(scope="module")
-def kernels():
-    forms = [format_of(name) for name in supported()]
+def kernels(request):
+    """Those of the formats that the tests chosen are about."""
+    chosen = [getattr(item, "callspec", None) for item in request.session.items]
+    names = {call.params.get("name") for call in chosen if call} & set(supported())
+    forms = [format_of(name) for name in sorted(names)]
     return [form.product for form in forms] + [form.repack for form in forms]
 
 
 @pytest.fixture
 def compiled(kept_kernels, kernels):
-    """Every format's kernels, by two processes where they are not kept yet."""
+    """By two processes, where they are not kept yet."""
     compile_all(kernels, 2)
 
 

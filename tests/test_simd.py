@@ -3,10 +3,72 @@
 import numpy as np
 import pytest
 
-from quant import simd, tiles
 from quant.jit import kernel
-from quant.simd import BYTES, LANES
+from quant.simd import (
+    BYTES,
+    LANES,
+    absolute,
+    bits,
+    column,
+    exp,
+    fma,
+    get_i16,
+    get_i32,
+    get_i64,
+    get_u8,
+    lanes_between,
+    load_bf16,
+    load_bytes,
+    load_f16,
+    load_f32,
+    load_i8,
+    load_i32,
+    load_u8,
+    maximum,
+    minimum,
+    nearest,
+    peak,
+    put_f32,
+    put_i16,
+    put_i32,
+    put_i64,
+    put_u8,
+    shift_right,
+    sigmoid,
+    splat_byte,
+    splat_f32,
+    splat_i32,
+    spread_bits,
+    store_bytes,
+    store_f32,
+    store_halves,
+    store_i32,
+    store_low_bytes,
+    store_low_halves,
+    store_part,
+    swap_pairs,
+    to_f32,
+    to_i32,
+    total,
+)
 from quant.target import LEVELS, TARGET, choose
+from quant.tiles import (
+    add_ints,
+    dot_pairs,
+    dot_rows,
+    dot_small_rows,
+    fma_int_rows,
+    fma_offset_rows,
+    fma_rows,
+    fma_scaled_rows,
+    fma_tiles,
+    int_zeros_like,
+    ints_at,
+    multiply_ints,
+    scale_rows,
+    store_rows,
+    zeros,
+)
 
 pytestmark = pytest.mark.usefixtures("kept_kernels")
 OUT = 64  # bytes from one result to the next; no vector is longer
@@ -38,23 +100,23 @@ def ints(out, count=LANES):
 
 @kernel(3, __name__)
 def float_values(a, b, out):
-    x, y = simd.load_f32(a), simd.load_f32(b)
-    simd.store_f32(out, x + y)
-    simd.store_f32(out + 64, x - y)
-    simd.store_f32(out + 128, x * y)
-    simd.store_f32(out + 192, x / y)
-    simd.store_f32(out + 256, simd.absolute(x))
-    simd.store_f32(out + 320, simd.maximum(x, y))
-    simd.store_f32(out + 384, simd.minimum(x, y))
-    simd.store_f32(out + 448, simd.nearest(x))
-    simd.store_i32(out + 512, simd.to_i32(x))
-    simd.store_f32(out + 576, simd.to_f32(simd.to_i32(x)))
-    simd.store_f32(out + 640, simd.swap_pairs(x))
-    simd.store_f32(out + 704, simd.lanes_between(x, 1, 3, np.float32(9)))
-    simd.store_f32(out + 768, simd.splat_f32(np.float32(2.5)))
-    simd.put_f32(out + 832, simd.total(x))
-    simd.put_f32(out + 836, simd.peak(x))
-    simd.store_f32(out + 896, simd.fma(x, y, x))
+    x, y = load_f32(a), load_f32(b)
+    store_f32(out, x + y)
+    store_f32(out + 64, x - y)
+    store_f32(out + 128, x * y)
+    store_f32(out + 192, x / y)
+    store_f32(out + 256, absolute(x))
+    store_f32(out + 320, maximum(x, y))
+    store_f32(out + 384, minimum(x, y))
+    store_f32(out + 448, nearest(x))
+    store_i32(out + 512, to_i32(x))
+    store_f32(out + 576, to_f32(to_i32(x)))
+    store_f32(out + 640, swap_pairs(x))
+    store_f32(out + 704, lanes_between(x, 1, 3, np.float32(9)))
+    store_f32(out + 768, splat_f32(np.float32(2.5)))
+    put_f32(out + 832, total(x))
+    put_f32(out + 836, peak(x))
+    store_f32(out + 896, fma(x, y, x))
 
 
 def test_float_arithmetic(rng):
@@ -75,9 +137,9 @@ def test_float_arithmetic(rng):
 
 @kernel(2, __name__)
 def curves(a, out):
-    x = simd.load_f32(a)
-    simd.store_f32(out, simd.exp(x))
-    simd.store_f32(out + 64, simd.sigmoid(x))
+    x = load_f32(a)
+    store_f32(out, exp(x))
+    store_f32(out + 64, sigmoid(x))
 
 
 def test_exp_and_sigmoid():
@@ -98,17 +160,17 @@ def test_exp_and_sigmoid():
 
 @kernel(2, __name__)
 def loads(a, out):
-    simd.store_f32(out, simd.load_f16(a))
-    simd.store_f32(out + 64, simd.load_bf16(a))
-    simd.store_i32(out + 128, simd.load_u8(a))
-    simd.store_i32(out + 192, simd.load_i8(a))
-    simd.store_bytes(out + 256, simd.load_bytes(a))
-    simd.store_low_bytes(out + 320, simd.load_i32(a))
-    simd.store_low_halves(out + 384, simd.load_i32(a))
-    simd.put_i64(out + 448, simd.get_i64(a) + 1)
-    simd.put_i32(out + 456, simd.get_i32(a) + 1)
-    simd.put_i16(out + 460, simd.get_i16(a))
-    simd.put_u8(out + 462, simd.get_u8(a))
+    store_f32(out, load_f16(a))
+    store_f32(out + 64, load_bf16(a))
+    store_i32(out + 128, load_u8(a))
+    store_i32(out + 192, load_i8(a))
+    store_bytes(out + 256, load_bytes(a))
+    store_low_bytes(out + 320, load_i32(a))
+    store_low_halves(out + 384, load_i32(a))
+    put_i64(out + 448, get_i64(a) + 1)
+    put_i32(out + 456, get_i32(a) + 1)
+    put_i16(out + 460, get_i16(a))
+    put_u8(out + 462, get_u8(a))
 
 
 @pytest.mark.parametrize("first", range(0, 0x7C00, 1237))
@@ -135,23 +197,26 @@ def test_loads_of_narrow_numbers(first):
 
 @kernel(2, __name__)
 def byte_values(a, out):
-    x = simd.load_bytes(a)
-    simd.store_bytes(out, simd.bits(x, 0, 15))
-    simd.store_bytes(out + 64, simd.bits(x, 4, 240))
-    simd.store_bytes(out + 128, simd.bits(x, -3, 31))
-    simd.store_bytes(out + 192, simd.shift_right(x, 2))
-    simd.store_bytes(out + 256, simd.spread_bits(x, 8))
-    simd.store_bytes(out + 320, x ^ simd.splat_byte(0x88))
-    simd.store_bytes(out + 384, x & simd.splat_byte(0x0F) | simd.splat_byte(0x30))
-    simd.store_bytes(out + 448, simd.column(a, 4))
-    simd.store_part(out + 512, x, 8, 2)
-    simd.store_part(out + 576, x, 16, 1)
-    simd.store_i32(out + 640, simd.put_halves(simd.splat_i32(np.int32(-1)), simd.load_i32(a), 1))
+    x = load_bytes(a)
+    store_bytes(out, bits(x, 0, 15))
+    store_bytes(out + 64, bits(x, 4, 240))
+    store_bytes(out + 128, bits(x, -3, 31))
+    store_bytes(out + 192, shift_right(x, 2))
+    store_bytes(out + 256, spread_bits(x, 8))
+    store_bytes(out + 320, x ^ splat_byte(0x88))
+    store_bytes(out + 384, x & splat_byte(0x0F) | splat_byte(0x30))
+    store_bytes(out + 448, column(a, 4))
+    store_part(out + 512, x, 8, 2)
+    store_part(out + 576, x, 16, 1)
+    store_i32(out + 640, splat_i32(np.int32(-1)))
+    store_halves(out + 640, load_i32(a), 1)
+    store_i32(out + 704, splat_i32(np.int32(-1)))
+    store_halves(out + 704, load_i32(a), 0)
 
 
 def test_bytes(rng):
     x = rng.integers(0, 256, BYTES).astype("u1")
-    out = run(byte_values, x, results=11)[:, :BYTES]
+    out = run(byte_values, x, results=12)[:, :BYTES]
     pairs, lanes = x.view("<u2"), x.view("<u4")
     np.testing.assert_array_equal(out[0], x & 15)
     np.testing.assert_array_equal(out[1], (pairs << 4).view("u1") & 240)
@@ -167,6 +232,7 @@ def test_bytes(rng):
         np.ascontiguousarray(out[9, : 2 * LANES]).view("<u2"), pairs[1::2]
     )
     np.testing.assert_array_equal(out[10].view("<u4"), lanes << 16 | 0xFFFF)
+    np.testing.assert_array_equal(out[11].view("<u4"), lanes | 0xFFFF0000)
 
 
 # ---- register tiles -----------------------------------------------------------------------------
@@ -174,12 +240,12 @@ def test_bytes(rng):
 
 @kernel(4, __name__)
 def dots(weights, rows, halves, out):
-    i = tiles.int_zeros_like(tiles.zeros(2))
-    w = simd.load_bytes(weights)
-    tiles.store_rows(tiles.dot_rows(i, w, rows, 32), out, 64)
-    small = simd.bits(w, 0, 127)
-    tiles.store_rows(tiles.dot_small_rows(i, small, rows, 32), out + 128, 64)
-    tiles.store_rows(tiles.dot_pairs(i, simd.load_i32(halves), halves, 8), out + 256, 64)
+    i = int_zeros_like(zeros(2))
+    w = load_bytes(weights)
+    store_rows(dot_rows(i, w, rows, 32), out, 64)
+    small = bits(w, 0, 127)
+    store_rows(dot_small_rows(i, small, rows, 32), out + 128, 64)
+    store_rows(dot_pairs(i, load_i32(halves), halves, 8), out + 256, 64)
 
 
 def test_integer_dot_products(rng):
@@ -200,17 +266,17 @@ def test_integer_dot_products(rng):
 
 @kernel(4, __name__)
 def tile_values(ints_address, rows, scale, out):
-    t = tiles.zeros(2)
-    i = tiles.ints_at(t, ints_address, 8)
-    s = simd.load_f32(scale)
-    tiles.store_rows(tiles.fma_rows(t, s, rows, 8), out, 64)
-    tiles.store_rows(tiles.fma_scaled_rows(t, i, s, rows, 8), out + 128, 64)
-    tiles.store_rows(tiles.fma_offset_rows(t, i, s, rows, rows + 16, 8), out + 256, 64)
-    tiles.store_rows(tiles.fma_int_rows(t, i, rows, 8), out + 384, 64)
-    tiles.store_rows(tiles.scale_rows(i, s, rows, 8), out + 512, 64)
-    doubled = tiles.add_ints(i, tiles.multiply_ints(i, simd.splat_i32(np.int32(3))))
-    tiles.store_rows(doubled, out + 640, 64)
-    tiles.store_rows(tiles.fma_tiles(t, tiles.fma_rows(t, s, rows, 8), s), out + 768, 64)
+    t = zeros(2)
+    i = ints_at(t, ints_address, 8)
+    s = load_f32(scale)
+    store_rows(fma_rows(t, s, rows, 8), out, 64)
+    store_rows(fma_scaled_rows(t, i, s, rows, 8), out + 128, 64)
+    store_rows(fma_offset_rows(t, i, s, rows, rows + 16, 8), out + 256, 64)
+    store_rows(fma_int_rows(t, i, rows, 8), out + 384, 64)
+    store_rows(scale_rows(i, s, rows, 8), out + 512, 64)
+    doubled = add_ints(i, multiply_ints(i, splat_i32(np.int32(3))))
+    store_rows(doubled, out + 640, 64)
+    store_rows(fma_tiles(t, fma_rows(t, s, rows, 8), s), out + 768, 64)
 
 
 def test_tile_arithmetic(rng):
