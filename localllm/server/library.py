@@ -20,8 +20,6 @@ class Installed:
     """
 
     def __init__(self, models: Sequence[str], options: Mapping[str, Any]):
-        self._loop = Loop()  # all models take turns on it
-        self._options = dict(options) | {"loop": self._loop}
         self._given: dict[str, str] = {}  # name -> as it was given
         self._known: dict[str, Known] = {}
         for model in models:
@@ -30,6 +28,8 @@ class Installed:
                 raise BadRequest(f"Two of the models go by the name {found.name}.")
             self._given[found.name] = model
             self._known[found.name] = Known(found.name, found.path.stat().st_size, int(time.time()))
+        self._loop = Loop()  # all models take turns on it
+        self._options = dict(options) | {"loop": self._loop}
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """serve, ps and stop: models for editors, agents and other programs."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +9,7 @@ import typer
 
 from localllm.cli.options import Context, Device, GpuLayers, Json, KVType, Threads, opening
 from localllm.cli.printing import say, write_json, write_table
-from localllm.errors import NotFound, Unavailable
+from localllm.errors import BadRequest, NotFound, Unavailable
 
 PANEL = "Server"
 PORT = 11435
@@ -38,27 +40,42 @@ def serve(
     keep_alive: Annotated[
         float, typer.Option(min=0, help="Seconds until an idle model that was asked for goes.")
     ] = 300.0,
+    memory: Annotated[
+        float | None, typer.Option(min=0.01, help="GB that all models may take together.")
+    ] = None,
+    step_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Tokens a step computes: fewer, and prompts disturb answers less."
+        ),
+    ] = None,
+    log_prompts: Annotated[
+        bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
+    ] = False,
     context: Context = None,
     threads: Threads = None,
     device: Device = "auto",
     kv_type: KVType = "f16",
     gpu_layers: GpuLayers = "auto",
 ) -> None:
-    """Serve models on localhost: OpenAI's, Ollama's and llama.cpp's APIs."""
+    """Serve models on localhost: OpenAI's API and llama-server's."""
     from localllm.server.app import serve as run
 
     key = read_key(api_key_file) if api_key_file else api_key
-    options = opening(context, threads, device, kv_type, gpu_layers)
+    options = opening(context, threads, device, kv_type, gpu_layers) | {"budget": step_tokens}
     run(
         tuple(models or ()), host, port, key, insecure, options=options,
         hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ()), keep_alive=keep_alive,
+        memory=int(memory * 1e9) if memory else None, log_prompts=log_prompts,
         ready=lambda url: say(f"Serving at {url}; Ctrl-C or `localllm stop` ends it."),
     )  # fmt: skip
 
 
 def read_key(file: Path) -> str:
-    """The key that a file holds."""
+    """The key that a file holds, which nobody else may read."""
     try:
+        if os.name != "nt" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise BadRequest(f"Others can read {file}.", f"chmod 600 {file} keeps the key yours.")
         key = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise NotFound(f"{file} cannot be read: {error}") from None
