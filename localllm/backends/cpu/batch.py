@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from localllm.backends.check import check
 from localllm.backends.cpu.memory import aligned
-from localllm.batch import PAGE, Batch, Model
-from localllm.errors import BadRequest
+from localllm.batch import Batch, Model
 from localllm.kernels import fields
 from localllm.kernels.fields import CHUNK, SPAN, TASK_BYTES
 from quant.rows import PANEL
@@ -41,9 +41,10 @@ class BatchMemory:
     def write(self, batch: Batch, model: Model, apart: int) -> None:
         """Write a batch down. Raises BadRequest where it is not one the model can run."""
         begins, starts = batch.begins.tolist(), batch.starts.tolist()
-        self._check(batch, begins, starts, model)
+        check(batch, model)
         rows, wanted = len(batch.ids), len(batch.wanted)
-        self.tables[: len(starts), : batch.tables.shape[1]] = batch.tables
+        width = min(batch.tables.shape[1], self.tables.shape[1])  # no context needs more
+        self.tables[: len(starts), :width] = batch.tables[:, :width]
         table = self.tables.ctypes.data
         for s, start in enumerate(starts):
             first, end = begins[s], begins[s + 1]
@@ -62,32 +63,6 @@ class BatchMemory:
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
         f[fields.TASKS], f[fields.MERGES] = tasks, rows if split else 0
-
-    def _check(self, batch: Batch, begins: list[int], starts: list[int], model: Model) -> None:
-        rows, wanted, tables = len(batch.ids), batch.wanted, batch.tables
-        sequences = len(starts)
-        if not (0 < rows <= model.max_rows and len(wanted) <= model.max_wanted):
-            raise BadRequest(f"A batch of {rows} rows, {len(wanted)} of them wanted, is too large.")
-        if not (0 < sequences <= model.max_sequences and len(begins) == sequences + 1):
-            raise BadRequest(f"A batch of {sequences} sequences cannot be run.")
-        if begins[0] != 0 or begins[-1] != rows or min(np.diff(begins)) < 1:
-            raise BadRequest("The rows of a batch do not add up.")
-        if batch.ids.min() < 0 or batch.ids.max() >= model.vocab:
-            raise BadRequest(f"Token ids must be between 0 and {model.vocab - 1}.")
-        if len(wanted) and (wanted[0] < 0 or wanted[-1] >= rows or (np.diff(wanted) < 1).any()):
-            raise BadRequest("The wanted rows of a batch are not rows of it.")
-        if len(tables) != sequences or tables.shape[1] > self.tables.shape[1]:
-            raise BadRequest("The page tables of a batch have the wrong shape.")
-        for s, start in enumerate(starts):
-            last = start + begins[s + 1] - begins[s] - 1
-            if start < 0 or last >= model.context:
-                raise BadRequest(f"Position {last} lies beyond a context of {model.context}.")
-            pages = last // PAGE + 1
-            if pages > tables.shape[1]:
-                raise BadRequest("A sequence has fewer pages than its tokens need.")
-            used = tables[s, :pages]
-            if used.min() < 0 or used.max() >= model.pages:
-                raise BadRequest(f"Pages must be between 0 and {model.pages - 1}.")
 
     def _whole(self, begins: list[int], starts: list[int]) -> int:
         """Tasks of up to 8 rows of a sequence, through their whole context."""
