@@ -127,6 +127,7 @@ def a_server(home, monkeypatch):
     from localllm.server import note, remote
 
     (home / "data" / "servers").mkdir(parents=True)
+    (home / "data" / "servers" / "1.json").write_text("a note")
     models = [{"name": "m", "state": "ready"}, {"name": "n", "state": "loading"}]
     monkeypatch.setattr(note, "find_servers", lambda: ["a note"])
     monkeypatch.setattr(note, "status", lambda _: {"models": models})

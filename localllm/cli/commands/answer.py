@@ -81,8 +81,8 @@ def open_model(options: dict[str, Any], name: str, progress: Progress) -> Any:
 
 def from_server(model: str) -> Any:
     """The model in a server of this user's that has proven itself; None where there is none."""
-    if not (paths.data() / "servers").is_dir():
-        return None
+    if not any((paths.data() / "servers").glob("*.json")):
+        return None  # and nothing is imported to find that out
     from localllm.server import note
     from localllm.server.remote import RemoteLLM
 
