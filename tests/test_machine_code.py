@@ -1,6 +1,7 @@
 """What LLVM makes of the products: each processor's own instructions, and no more of them."""
 
 import json
+import os
 import re
 
 import loops
@@ -60,3 +61,19 @@ def test_hot_loops_have_not_grown(target, name, measured):
     assert now["dots"] == before["dots"], "the loop is unrolled otherwise: record it anew"
     assert now["spills"] <= before["spills"] * 1.05 + 2, "more registers are spilled than before"
     assert now["all"] <= before["all"] * 1.03, "there are more instructions than before"
+
+
+MODEL = ["norm:norm", "linear:linear", "linear:gated", "heads:heads", "attention:merge_spans"]
+MODEL += ["attention:attend"] * (os.environ.get("LOCALLLM_TEST_TARGETS") == "all")
+LIBRARY = {"memset", "memcpy", "memmove"}  # what a kernel may call by name
+
+
+def test_a_models_kernels_compile_for_arm(kernel_folder):
+    """To machine code that is complete: it needs neither Python nor Numba."""
+    words = [f"localllm.kernels.{word}" for word in MODEL]
+    folder = cross("neon-dotprod", words, kernel_folder)
+    for name in (word.split(":")[1] for word in MODEL):
+        lines = loops.body((folder / f"{name}.s").read_text(), f"kernel_{name}")
+        called = {line.split()[1] for line in lines if re.match(r"\s+bl\s", line)}
+        assert called <= LIBRARY, name
+        assert (folder / f"{name}.o").read_bytes()[18:20] == b"\xb7\x00"  # ELF for AArch64
