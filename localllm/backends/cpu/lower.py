@@ -99,8 +99,9 @@ class Lowering:
                 self.users[source].append(i)
         self.places: dict[int, Place] = {}
         self.fused: set[int] = set()
-        self.free: dict[int, list[int]] = {}  # buffers nobody reads any more, by size
-        self.sizes_of: dict[int, int] = {}
+        # Buffers nobody reads any more, by size and by the width of the rows they were made for.
+        self.free: dict[tuple[int, int], list[int]] = {}
+        self.sizes_of: dict[int, tuple[int, int]] = {}
         self.shared: dict[tuple[str, int], int] = {}
         self.out = Lowered(pool=Pool(program.layers, sizes.pages))
         self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
@@ -137,11 +138,14 @@ class Lowering:
             self.shared[key] = self._memory(size)
         return self.shared[key]
 
-    def _buffer(self, size: int) -> int:
-        """Memory for a value, used again when the value is dead."""
-        free = self.free.get(size)
+    def _buffer(self, size: int, width: int = 0) -> int:
+        """Memory for a value, used again when the value is dead.
+
+        Only by rows of the same width: what stands behind their ends stays zero, and is read.
+        """
+        free = self.free.get((size, width))
         address = free.pop() if free else self._memory(size)
-        self.sizes_of[address] = size
+        self.sizes_of[address] = size, width
         return address
 
     def _last_use(self, i: int) -> int:
@@ -161,7 +165,7 @@ class Lowering:
     def _rows(self, width: int) -> Rows:
         """Rows for a value; slack behind them for kernels that work in tiles."""
         stride = round_up(width, 32) * 4
-        return Rows(self._buffer((self.sizes.rows + PANEL) * stride), stride)
+        return Rows(self._buffer((self.sizes.rows + PANEL) * stride, width), stride)
 
     def _panels(self, width: int, lanes: bool) -> Panels:
         """Panels for a value; a single token's in each lane's own memory, or in one for all."""
