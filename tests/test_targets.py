@@ -22,6 +22,7 @@ FILES = ["test_targets.py", "test_simd.py", "test_quant.py", "test_backend.py"]
 SOME = (
     "forcing or test_simd or numpy or (test_quant and (Q4_K or Q5_0 or Q6_K or F16))"
     " or (test_batch_mates and gemma3) or (test_every_architecture and qwen2)"
+    " or (test_odd_sizes_of_floats and gemma3)"
 )
 WORDS = (
     [*FILES, "test_kernels.py", "test_batch.py", "-k", "not lesser"]
