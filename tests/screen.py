@@ -60,6 +60,7 @@ def chat(folder, flow, *llms, size=WIDE, model=None, doors=None):
 
     async def play():
         app = ChatApp(doors, model)
+        app.NOTIFICATION_TIMEOUT = 60  # a slow machine must have time to look
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
                 await flow(Screen(app, pilot))

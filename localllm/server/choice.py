@@ -51,7 +51,7 @@ class Choice:
         return said
 
     def finish(self, reason: str) -> str:
-        ended = "stop" if self.closed and reason == "cancelled" else reason
+        ended = "stop" if self.closed else reason  # closed: we ended it, however it went on
         return "tool_calls" if self.calls and ended == "stop" else ended
 
     def _split(self, delta: Any) -> list[Piece]:
