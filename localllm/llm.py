@@ -35,11 +35,13 @@ from localllm.units import size
 class LLM:
     """An open model. A context manager; every method may be called from any thread.
 
-    name, path: what was opened. metadata: the file's. context: tokens a prompt and its answer may
-    have together. defaults: the Sampling that the file or the catalog recommends; system: the
-    system prompt of the user's own entry, for whoever starts a chat. worker, model: the engine
-    behind it; None with vocab_only. load_ms: how long opening took.
+    name, path: what was opened; server: None, for it is here. metadata: the file's. context: tokens
+    a prompt and its answer may have together. defaults: the Sampling that the file or the catalog
+    recommends; system: the system prompt of the user's own entry, for whoever starts a chat.
+    worker, model: the engine behind it; None with vocab_only. load_ms: how long opening took.
     """
+
+    server: str | None = None
 
     def __init__(
         self,

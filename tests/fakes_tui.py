@@ -74,6 +74,7 @@ class FakeLLM:
     closed: bool = False
     path: str = "/models/fake.gguf"
     system: str | None = None
+    server: str | None = None
     template: Any = field(default_factory=lambda: SimpleNamespace(source="{{ messages }}"))
     defaults: Any = None
 

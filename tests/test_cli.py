@@ -124,34 +124,68 @@ def test_a_base_model_goes_on_and_says_so(call):
 @pytest.fixture
 def a_server(home, monkeypatch):
     """A server of the user's own that has "m" loaded; remote.asked holds what it was asked for."""
-    from localllm.server import note, remote
+    from localllm.server import remote
 
     (home / "data" / "servers").mkdir(parents=True)
     (home / "data" / "servers" / "1.json").write_text("a note")
-    models = [{"name": "m", "state": "ready"}, {"name": "n", "state": "loading"}]
-    monkeypatch.setattr(note, "find_servers", lambda: ["a note"])
-    monkeypatch.setattr(note, "status", lambda _: {"models": models})
     asked = []
 
-    def remote_llm(found, name):
-        asked.append((found, name))
-        return fake_llm("From the server.")
+    def find(name):
+        asked.append(name)
+        llm = fake_llm("From the server.")
+        llm.server = "http://127.0.0.1:1"
+        return llm if name == "m" else None
 
-    monkeypatch.setattr(remote, "RemoteLLM", remote_llm)
+    monkeypatch.setattr(remote, "find", find)
     return asked
 
 
 def test_run_asks_a_server_that_has_the_model_loaded(call, a_server):
-    assert call("run", "m", "hi").stdout == "From the server.\n"
-    assert a_server == [("a note", "m")]
+    result = call("run", "m", "hi")
+    assert result.stdout == "From the server.\n"
+    assert "http://127.0.0.1:1" in result.stderr and "--local" in result.stderr
+    assert a_server == ["m"]
 
 
 @pytest.mark.parametrize(
-    "words", [["n"], ["m", "--no-server"], ["m", "--ctx", "100"], ["m", "--threads", "1"]]
+    "words", [["n"], ["m", "--local"], ["m", "--ctx", "100"], ["m", "--threads", "1"]]
 )
 def test_run_opens_the_model_itself_where_a_server_will_not_do(call, a_server, words):
     assert call("run", words[0], "hi", *words[1:]).stdout == "An answer.\n"
-    assert a_server == []
+    assert a_server == ["n"] * (words == ["n"])
+
+
+@pytest.fixture
+def chatted(call, monkeypatch):
+    """What the full-screen chat was started with, instead of starting it."""
+    from localllm.tui import app
+
+    given = {}
+
+    def run(open_llm, model=None, system="", options=None):
+        given.update(
+            llm=open_llm(model or "m", lambda *_: None), model=model, system=system,
+            options={k: v for k, v in (options or {}).items() if v is not None},
+        )  # fmt: skip
+
+    monkeypatch.setattr(app, "run", run)
+    return given
+
+
+def test_chat_asks_a_server_too_and_takes_the_options_of_run(call, a_server, chatted):
+    call("chat", "m", "--temperature", "0", "-n", "5", "-s", "be brief")
+    assert chatted["llm"].server == "http://127.0.0.1:1"
+    assert (chatted["model"], chatted["system"]) == ("m", "be brief")
+    assert chatted["options"] == {"temperature": 0, "max_tokens": 5}
+    for words in (["--local"], ["--ctx", "100"], ["--device", "cpu"], ["--threads", "1"]):
+        call("chat", "m", *words)
+        assert chatted["llm"] is call.llm
+
+
+def test_localllm_alone_on_a_terminal_is_the_chat(call, a_server, chatted, monkeypatch):
+    monkeypatch.setattr(cli, "on_a_terminal", lambda: True)
+    call()
+    assert chatted["llm"].server and chatted["model"] is None
 
 
 @pytest.mark.parametrize(("given", "code"), [("auto", 0), ("12", 0), ("-1", 1), ("all", 1)])

@@ -13,9 +13,12 @@ import pytest
 from fakes_server import FakeLibrary, FakeLLM, serving, until
 
 from localllm.errors import BadRequest, NotFound, PromptTooLong, Unavailable
+from localllm.request import Logprob
+from localllm.sampling import Sampling
 from localllm.server import note as notes
 from localllm.server.note import Note
 from localllm.server.remote import RemoteLLM, find
+from localllm.tui import thinking
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -182,6 +185,40 @@ def test_text_and_ids_through_a_server(remote):
     assert (llm.context, llm.system) == (4096, None) and "messages" in llm.template
 
 
+def test_probabilities_through_a_server_are_those_of_an_llm(remote):
+    llm, behind = remote
+    for reply in (llm.chat([{"role": "user", "content": "hi"}], logprobs=2, max_tokens=2),
+                  llm.generate("hi", logprobs=2, max_tokens=2)):  # fmt: skip
+        told = [one for delta in reply for one in delta.logprobs or ()]
+        assert told == [Logprob(ord(char), -0.5, ((97, -1.0), (98, -2.0))) for char in "He"]
+    count = len(behind.asked)
+    assert [llm.detokenize([one.id]) for one in told] == ["H", "e"] and len(behind.asked) == count
+    assert llm.detokenize([97]) == "a"
+
+
+def test_what_a_model_recommends_comes_through_a_server(remote):
+    llm, behind = remote
+    assert llm.defaults == Sampling() and llm.server == llm.note.url
+    behind.defaults = Sampling(temperature=0.3, seed=5, samplers=("top_k",))
+    try:
+        assert RemoteLLM(llm.note, "fake").defaults == behind.defaults
+    finally:
+        behind.defaults = Sampling()
+
+
+@pytest.mark.parametrize(
+    "said", ["<think>\nhm\n</think>\n\nYes.", "<think>\nhm", "No thought."], ids=len
+)
+def test_reasoning_through_a_server_is_marked_as_an_llm_marks_it(remote, said):
+    llm, behind = remote
+    before, behind.answer = behind.answer, said
+    try:
+        reply = llm.chat([{"role": "user", "content": "hi"}])
+        assert thinking.split(reply.text) == thinking.split(said)
+    finally:
+        behind.answer = before
+
+
 def test_run_uses_a_model_only_where_it_is_in_memory(home):
     with serving(FakeLibrary(FakeLLM(system="Be brief."), FakeLLM("other")), ["fake"]) as site:
         assert until(lambda: find("fake") is not None)
@@ -198,9 +235,16 @@ def test_what_a_server_refuses_is_the_same_error_here(remote):
         llm.generate("x" * 5000)
     assert (caught.value.prompt_tokens, caught.value.context) == (5001, 4096)
     with pytest.raises(NotFound):
-        RemoteLLM(llm.note, "none").tokenize("x")
+        RemoteLLM(llm.note, "none")
     with pytest.raises(Unavailable):
-        RemoteLLM(Note("127.0.0.1", 1, 1, b"x"), "fake").generate("x")
+        RemoteLLM(Note("127.0.0.1", 1, 1, b"x"), "fake")
+
+
+def test_a_server_that_has_gone_is_unavailable(home):
+    with serving(FakeLibrary(FakeLLM()), ["fake"]) as site:
+        llm = RemoteLLM(site.note, "fake")
+    with pytest.raises(Unavailable):
+        llm.generate("x")
 
 
 def test_cancelling_through_a_server(home):

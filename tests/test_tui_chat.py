@@ -9,7 +9,7 @@ from fake_doors import fake_doors
 from fakes_tui import FakeDelta, FakeLLM
 from screen import SMALL, WIDE, chat
 
-from localllm.errors import BadFile, Cancelled
+from localllm.errors import BadFile, Cancelled, Unavailable
 from localllm.tui.bubble import Bubble
 from localllm.tui.history import History
 from localllm.tui.prompt import Prompt
@@ -33,6 +33,24 @@ def test_a_question_is_answered(tmp_path, size):
     assert entry.title == "hello there" and entry.model == "fake"
     assert [t.done for t in stored.get(entry.id).path()] == [True, True]
     stored.close()
+
+
+def test_a_served_model_is_said_to_be_one_and_opened_again_when_its_server_has_gone(tmp_path):
+    served = FakeLLM(server="http://127.0.0.1:1", answers=[[Unavailable("Gone.")]])
+    here = FakeLLM()
+    llms = [served, here]
+    doors = replace(fake_doors(tmp_path, here), open=lambda name, progress: llms.pop(0))
+
+    async def flow(screen):
+        await screen.shows("in the server at http://127.0.0.1:1")
+        await screen.ask("hello")
+        await screen.shows("Gone.", "opened again")
+        await screen.until(lambda: screen.app._talk.llm is here)
+        await screen.hides("in the server at")
+        await screen.keys("ctrl+r")
+        await screen.shows("You said: hello")
+
+    chat(tmp_path, flow, doors=doors)
 
 
 def test_enter_sends_and_other_keys_break_the_line(tmp_path):

@@ -8,9 +8,13 @@ from localllm.store import Installed
 from localllm.tui import doors
 
 
+def unopened(name, progress):
+    raise AssertionError(f"{name} is opened only to be talked to")
+
+
 @pytest.fixture
 def choices(home):
-    return lambda: {choice.name: choice for choice in doors.real().choices()}
+    return lambda: {choice.name: choice for choice in doors.real(unopened).choices()}
 
 
 def test_the_catalogue_is_listed_with_sizes(choices):
@@ -41,15 +45,15 @@ def test_a_pull_reports_and_can_be_stopped_by_its_report(home, monkeypatch):
 
     monkeypatch.setattr(catalog, "pull", pull)
     seen = []
-    doors.real().pull("smollm2", lambda *far: seen.append(far))
+    doors.real(unopened).pull("smollm2", lambda *far: seen.append(far))
     assert seen == [("pulling smollm2", 1, 2)]
 
     def stop(stage, done, total):
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        doors.real().pull("smollm2", stop)
+        doors.real(unopened).pull("smollm2", stop)
 
 
 def test_the_history_is_in_the_data_folder(home):
-    assert doors.real().history == home / "data" / "chats.db"
+    assert doors.real(unopened).history == home / "data" / "chats.db"

@@ -11,7 +11,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from localllm.errors import BadFile, NotFound
+from localllm.errors import BadFile, NotFound, Unavailable
 from localllm.sampling import Sampling
 from localllm.tui import export
 from localllm.tui.history import History
@@ -63,6 +63,17 @@ def test_a_chat_keeps_what_was_said(terminal):
     assert "You said: hello" in shown and "You said: again" in shown
     assert asked(terminal) == ["hello", "You said: hello ", "again"]
     assert terminal.code == 0 and terminal.llm.closed
+
+
+def test_a_served_model_is_said_to_be_one_and_opened_again_when_its_server_has_gone(terminal):
+    served = FakeLLM(server="http://127.0.0.1:1", answers=[["First."], [Unavailable("Gone.")]])
+    llms = [served, terminal.llm]
+    terminal.open = lambda name, progress: llms.pop(0)
+    shown = terminal.type("one\r", "/show model\r", "two\r", "\r", "/bye\r")
+    assert "fake is loaded in the server at http://127.0.0.1:1" in shown
+    assert shown.count("in the server at") == 2, "said when it was opened, and by /show model"
+    assert "Gone." in shown and "open again" in shown
+    assert asked(terminal) == ["one", "First.", "two"]
 
 
 def test_control_d_leaves(terminal):

@@ -45,12 +45,17 @@ def start(
     if version:
         typer.echo(f"localllm {__version__}")
     elif context.invoked_subcommand is None:
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if on_a_terminal():
+            from localllm.cli.opener import DEFAULTS, opener
             from localllm.tui.app import run
 
-            run()
+            run(opener(DEFAULTS, local=False))
         else:
             typer.echo(context.get_help())
+
+
+def on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -115,4 +115,5 @@ def token_logprobs(logprobs: Sequence[Any] | None, tokenizer: Any) -> list[dict[
 def _token(id: int, logprob: float, tokenizer: Any) -> dict[str, Any]:
     data = tokenizer.token_bytes(id)
     logprob = max(float(logprob), -9999.0)  # JSON has no -inf; OpenAI's own floor
-    return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(data)}
+    token = data.decode("utf-8", "replace")
+    return {"id": id, "token": token, "logprob": logprob, "bytes": list(data)}

@@ -1,14 +1,17 @@
-"""A running server with the face of an LLM, for `run`: no weights, no kernels, a short wait."""
+"""A running server with the face of an LLM, for `run` and `chat`: no weights, no kernels."""
 
 import http.client
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 from urllib.parse import quote
 
 from localllm import errors
 from localllm.reply import Delta
+from localllm.request import Logprob
+from localllm.sampling import Sampling
 from localllm.server.note import Note, call, find_servers, refusal, status
 
 LINE = 2**22  # bytes of one event
@@ -31,26 +34,37 @@ def find(name: str) -> "RemoteLLM | None":
 
 
 class RemoteLLM:
-    """One model of a server that has proven itself (see `note`). Any thread may use it."""
+    """One model of a server that has proven itself (see `note`). Any thread may use it.
+
+    server: the server's address. Raises NotFound where the server has no such model.
+    """
 
     def __init__(self, note: Note, name: str):
-        self.note, self.name = note, name
-        self._props: dict[str, Any] = {}
+        self.note, self.name, self.server = note, name, note.url
+        self._about = self._call("GET", f"/props?model={quote(name)}", None)
+        self._texts: dict[int, str] = {}  # of tokens that answers told with their probabilities
 
     @property
     def context(self) -> int:
         """Tokens that a prompt and its answer may have together."""
-        return int(self._about()["default_generation_settings"]["n_ctx"])
+        return int(self._about["default_generation_settings"]["n_ctx"])
 
     @property
     def template(self) -> str | None:
         """The chat template's text; None for a base model."""
-        return self._about()["chat_template"] or None
+        return self._about["chat_template"] or None
 
     @property
     def system(self) -> str | None:
         """The model's own system message, if it has one."""
-        return self._about()["system_message"] or None
+        return self._about["system_message"] or None
+
+    @property
+    def defaults(self) -> Sampling:
+        """What the model recommends; biases of single tokens stay the server's."""
+        told = self._about["default_generation_settings"]["params"]
+        names = {f.name for f in fields(Sampling)} - {"logit_bias"}
+        return Sampling().changed({name: told[name] for name in names & told.keys()})
 
     def chat(
         self,
@@ -68,15 +82,19 @@ class RemoteLLM:
             body["chat_template_kwargs"] = dict(template_options)
         if options.get("max_tokens") is not None:
             body["max_tokens"] = options["max_tokens"]
-        stream = {"stream_options": {"include_usage": True}}
-        return RemoteReply(self.note, "/v1/chat/completions", self._asking(body) | stream)
+        if options.get("logprobs") is not None:
+            body |= {"logprobs": True, "top_logprobs": options["logprobs"]}
+        body["stream_options"] = {"include_usage": True}
+        return self._reply("/v1/chat/completions", body)
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> "RemoteReply":
         """As LLM.generate."""
         given = prompt if isinstance(prompt, str) else [int(id) for id in prompt]
         limit = options.get("max_tokens")
         body = {"prompt": given, "n_predict": -1 if limit is None else limit} | _body(options)
-        return RemoteReply(self.note, "/completion", self._asking(body))
+        if options.get("logprobs") is not None:
+            body["n_probs"] = options["logprobs"]
+        return self._reply("/completion", body)
 
     def tokenize(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
         """As LLM.tokenize."""
@@ -84,7 +102,9 @@ class RemoteLLM:
         return list(self._call("POST", "/tokenize", body)["tokens"])
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """As LLM.detokenize."""
+        """As LLM.detokenize; asks nobody for a single token that an answer told."""
+        if len(ids) == 1 and ids[0] in self._texts:
+            return self._texts[ids[0]]
         body = {"model": self.name, "tokens": [int(id) for id in ids]}
         return str(self._call("POST", "/detokenize", body)["content"])
 
@@ -97,13 +117,9 @@ class RemoteLLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _about(self) -> dict[str, Any]:
-        if not self._props:
-            self._props = self._call("GET", f"/props?model={quote(self.name)}", None)
-        return self._props
-
-    def _asking(self, body: dict[str, Any]) -> dict[str, Any]:
-        return body | {"model": self.name, "stream": True, "return_progress": True}
+    def _reply(self, path: str, body: dict[str, Any]) -> "RemoteReply":
+        body |= {"model": self.name, "stream": True, "return_progress": True}
+        return RemoteReply(self.note, path, body, self._texts)
 
     def _call(self, method: str, path: str, body: Any) -> Any:
         return call(self.note, method, path, body, timeout=WAIT)
@@ -114,7 +130,7 @@ def _body(options: Mapping[str, Any]) -> dict[str, Any]:
     body = {
         name: value
         for name, value in options.items()
-        if value is not None and name not in ("max_tokens", "cache", "stop", "client")
+        if value is not None and name not in ("max_tokens", "logprobs", "cache", "stop", "client")
     }
     if "logit_bias" in body:
         body["logit_bias"] = [
@@ -128,9 +144,12 @@ def _body(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RemoteReply:
-    """As localllm.reply.Reply: iterate once for Deltas, cancel from any thread."""
+    """As localllm.reply.Reply: iterate once for Deltas, cancel from any thread.
 
-    def __init__(self, note: Note, path: str, body: dict[str, Any]):
+    texts: gets the text of every token that came with its probability.
+    """
+
+    def __init__(self, note: Note, path: str, body: dict[str, Any], texts: dict[int, str]):
         self._connection = http.client.HTTPConnection(note.host, note.port, timeout=WAIT)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {note.token()}"}
         try:
@@ -139,6 +158,7 @@ class RemoteReply:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise errors.Unavailable(f"No server answers at {note.url}.", str(error)) from None
+        self._known, self._thinks = texts, False
         if self._response.status != 200:
             raise self._refusal()
         self._cancelled = threading.Event()
@@ -218,13 +238,37 @@ class RemoteReply:
         if progress := event.get("prompt_progress"):
             yield Delta(progress=(progress["processed"], progress["total"]))
         if "content" in event:
+            logprobs = self._logprobs(event.get("completion_probabilities"))
             if event["content"] or event.get("tokens"):
-                yield Delta(event["content"], tuple(event.get("tokens", ())))
+                yield Delta(event["content"], tuple(event.get("tokens", ())), logprobs)
             return
         for choice in event.get("choices", ()):
             self._reason = choice["finish_reason"] or self._reason
-            if text := choice["delta"].get("content"):
-                yield Delta(text)
+            logprobs = self._logprobs((choice.get("logprobs") or {}).get("content"))
+            ids = tuple(one.id for one in logprobs or ())
+            if (text := self._said(choice["delta"])) or ids:
+                yield Delta(text, ids, logprobs)
+
+    def _said(self, delta: Mapping[str, Any]) -> str:
+        """The text of a chat's delta: the server tells reasoning apart, an LLM marks it."""
+        thought, text = delta.get("reasoning_content") or "", delta.get("content") or ""
+        if thought and not self._thinks:
+            thought = f"<think>\n{thought}"
+        elif text and self._thinks:
+            text = f"\n</think>\n\n{text}"
+        self._thinks = bool(thought) or (self._thinks and not text)
+        return thought + text
+
+    def _logprobs(self, told: Sequence[Mapping[str, Any]] | None) -> list[Logprob] | None:
+        """The engine's own shape of them; what each token reads is kept."""
+        for one in told or ():
+            for token in (one, *one["top_logprobs"]):
+                self._known[token["id"]] = token["token"]
+        return [
+            Logprob(one["id"], one["logprob"], tuple((t["id"], t["logprob"]) for t in tops))
+            for one in told or ()
+            for tops in [one["top_logprobs"]]
+        ] or None
 
     def _note_end(self, event: dict[str, Any]) -> None:
         if "timings" in event:

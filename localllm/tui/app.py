@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
@@ -42,13 +42,19 @@ class ChatApp(App[None]):
         Binding("ctrl+t", "theme_switch", "Light/dark", show=False),
     ]
 
-    def __init__(self, doors: Doors, model: str | None = None):
+    def __init__(
+        self,
+        doors: Doors,
+        model: str | None = None,
+        system: str = "",
+        options: Mapping[str, Any] | None = None,
+    ):
         super().__init__()
         self._doors = doors
         self.history = History(doors.history)
         self.shelf = Shelf(doors.open)
         self._wanted = model or self.history.setting("model") or doors.default
-        self._talk = Talk(self.history)
+        self._talk = Talk(self.history, system, options)
         self.theme = self.history.setting("theme") or DARK
 
     def get_default_screen(self) -> Screen[Any]:
@@ -83,9 +89,17 @@ class ChatApp(App[None]):
         return closed
 
 
-def run(model: str | None = None) -> None:
-    """Open the chat with a model, else with the last one used, else with the default."""
-    app = ChatApp(real(), model)
+def run(
+    open_llm: Callable[..., Any],
+    model: str | None = None,
+    system: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Open the chat with a model, else with the last one used, else with the default.
+
+    open_llm(name, progress) opens a model; options: the sampling knobs that the user turned.
+    """
+    app = ChatApp(real(open_llm), model, system, options)
     closed = False
     try:
         app.run()

@@ -118,7 +118,7 @@ def _messages(desk: Desk) -> str:
 
 def _model(desk: Desk) -> str:
     llm = desk.session.llm
-    where = getattr(llm, "path", "in a running server")
+    where = f"in the server at {llm.server}" if llm.server else llm.path
     return f"{llm.name}\n{where}\ncontext {llm.context:,} tokens"
 
 

@@ -43,15 +43,9 @@ class Doors:
     default: str = "smollm2"
 
 
-def real() -> Doors:
-    """The doors to the parts below."""
-    return Doors(_open, _choices, _pull, paths.data() / "chats.db", Path.cwd())
-
-
-def _open(name: str, progress: Progress) -> Any:
-    from localllm.llm import LLM  # numba
-
-    return LLM.open(name, progress=progress)
+def real(open_llm: Callable[[str, Progress], Any]) -> Doors:
+    """The doors to the parts below; how models are opened is the caller's to say."""
+    return Doors(open_llm, _choices, _pull, paths.data() / "chats.db", Path.cwd())
 
 
 def _choices() -> list[Choice]:

@@ -8,7 +8,7 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.output import ColorDepth, Output, create_output
 
 from localllm import paths
-from localllm.errors import LocalLLMError
+from localllm.errors import LocalLLMError, Unavailable
 from localllm.tui import answer, clipboard, commands, meter
 from localllm.tui.history import History
 from localllm.tui.interrupt import unechoed, wished
@@ -141,9 +141,20 @@ class Chat:
         except LocalLLMError as error:
             self.complain(error)
             self.session.take_back(text)
+            if isinstance(error, Unavailable) and self.session.llm.server:
+                self._open_again()
             return text
         self._after()
         return ""
+
+    def _open_again(self) -> None:
+        """The server has gone: have the model here, or in another one."""
+        try:
+            self.load(self.session.llm.name)
+        except LocalLLMError as error:
+            self.complain(error)
+        else:
+            self.note("The model is open again: Enter sends the question once more.")
 
     def _after(self) -> None:
         """What is worth saying about the answer that ended."""
@@ -177,6 +188,8 @@ class Chat:
         finally:
             if not self._plain:
                 self.write(CLEAR_LINE)
+        if server := self.session.llm.server:
+            self.note(f"{name} is loaded in the server at {server}, which is asked.")
 
     def copy(self, text: str) -> None:
         self.write(clipboard.sequence(text, "TMUX" in os.environ))

@@ -1,9 +1,12 @@
 """A conversation on the screen: its bubbles, its status line, and what the bubbles ask for."""
 
+from typing import Any
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from localllm.errors import Unavailable
 from localllm.tui import meter
 from localllm.tui.background import begin, post, seldom
 from localllm.tui.bubble import Bubble
@@ -58,20 +61,24 @@ class Pane(Vertical):
 
     # --- the model ---------------------------------------------------------------------------
 
-    def open_model(self, name: str) -> None:
-        """Open a model in the background; Opened or OpenFailed is posted."""
+    def open_model(self, name: str, gone: Any = None) -> None:
+        """Open a model in the background; Opened or OpenFailed is posted.
+
+        gone: the same model in a server that no longer answers.
+        """
         self.status.model(name)
         self.status.doing("opening …")
         self._wanted = name
-        begin(lambda: self._open_model(name), f"opening {name}")
+        begin(lambda: self._open_model(name, gone), f"opening {name}")
 
-    def _open_model(self, name: str) -> None:
+    def _open_model(self, name: str, gone: Any) -> None:
         """On a thread of its own."""
 
         def progress(stage: str, done: int, total: int) -> None:
             post(self, Loading(name, stage, done, total))
 
         try:
+            self._shelf.forget(gone)
             llm = self._shelf.take(name, seldom(progress))
         except Exception as error:
             post(self, OpenFailed(name, as_error(error)))
@@ -102,7 +109,8 @@ class Pane(Vertical):
     def _show_model(self) -> None:
         llm = self.talk.llm
         self.status.model(llm.name if llm is not None else "no model")
-        self.status.doing("")
+        served = llm is not None and llm.server
+        self.status.doing(f"in the server at {served}" if served else "")
         self._show_context()
 
     def _show_context(self) -> None:
@@ -174,6 +182,10 @@ class Pane(Vertical):
 
     @on(Ended)
     def ended(self, event: Ended) -> None:
+        llm = self.talk.llm
+        if isinstance(event.feed.error, Unavailable) and llm is not None and llm.server:
+            self.notify("The server has gone: the model is opened again. ^r repeats the question.")
+            self.open_model(llm.name, gone=llm)
         rate = event.feed.stats.get("predicted_per_second")
         self.status.doing(f"{rate:.1f} t/s" if rate else "")
         self._show_context()

@@ -39,6 +39,11 @@ class Shelf:
                 self._llms = {name: each for name, each in self._llms.items() if each is not llm}
                 llm.close()
 
+    def forget(self, llm: Any) -> None:
+        """Open the model anew when it is taken next: this one's server has gone."""
+        with self._lock:
+            self._llms = {name: each for name, each in self._llms.items() if each is not llm}
+
     def _until_closed(self, progress: Progress) -> Progress:
         """The progress, which ends the opening of a model that nobody waits for any more."""
 

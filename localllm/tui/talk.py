@@ -21,12 +21,14 @@ class Talk:
     conversation is shown, and is there when the user comes back.
     """
 
-    def __init__(self, history: History, options: Mapping[str, Any] | None = None):
+    def __init__(
+        self, history: History, system: str = "", options: Mapping[str, Any] | None = None
+    ):
         self.history = history
         self.llm: Any = None
         self.options: dict[str, Any] = dict(options or {})
         self.records_alternatives = False
-        self.chat = Conversation(0)
+        self.chat = Conversation(0, system=system)
         self.feeds: dict[int, Feed] = {}  # by turn
         self.logprobs: dict[int, list[Any]] = {}  # by turn; kept while the program runs
 

@@ -1,14 +1,13 @@
 """run and chat: what people type most."""
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from localllm import catalog, paths
+from localllm import catalog
 from localllm.cli.interrupt import INTERRUPTED, stopping
+from localllm.cli.opener import opener
 from localllm.cli.options import (
     Context,
     Device,
@@ -21,23 +20,28 @@ from localllm.cli.options import (
 )
 from localllm.cli.printing import say, stats_line, write_json, write_text
 from localllm.cli.waiting import Waiting
-from localllm.errors import BadRequest, Unavailable
+from localllm.errors import BadRequest
 
 PANEL = "Answers"
 DEFAULT = catalog.DEFAULT  # the model of a command that names none
-Progress = Callable[[str, int, int], None]
 
 ModelOrDefault = Annotated[str, typer.Argument(help=f"A model; {DEFAULT} when there is none.")]
+System = Annotated[str, typer.Option("--system", "-s", help="A system prompt.")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer, at most.")
+]
+Local = Annotated[
+    bool,
+    typer.Option("--local", help="Open the model here, though `localllm serve` has it loaded."),
+]
 
 
 @with_sampling
 def run(
     model: ModelOrDefault = DEFAULT,
     prompt: Annotated[list[str] | None, typer.Argument(help="The prompt; stdin is added.")] = None,
-    system: Annotated[str, typer.Option("--system", "-s", help="A system prompt.")] = "",
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", "-n", min=1, help="Tokens of the answer, at most.")
-    ] = None,
+    system: System = "",
+    max_tokens: MaxTokens = None,
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Go on from the prompt: no template.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speeds.")] = False,
@@ -47,15 +51,12 @@ def run(
     device: Device = "auto",
     kv_type: KVType = "f16",
     gpu_layers: GpuLayers = "auto",
-    server: Annotated[
-        bool, typer.Option(help="Ask a running `localllm serve` that has the model loaded.")
-    ] = True,
+    local: Local = False,
     sampling: dict[str, Any] | None = None,
 ) -> None:
     """Answer a prompt; without one, on a terminal, talk."""
     question = read_prompt(prompt)
-    options = opening(context, threads, device, kv_type, gpu_layers)
-    open_llm = partial(open_model, options)
+    open_llm = opener(opening(context, threads, device, kv_type, gpu_layers), local)
     asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
     if question is None:
         from localllm.tui.line import chat_loop
@@ -63,37 +64,12 @@ def run(
         asked = {name: value for name, value in asked.items() if value not in (None, ())}
         names = catalog.all_names
         raise typer.Exit(chat_loop(open_llm, model, system=system, sampling=asked, models=names))
-    own = options != opening(None, None, "auto", "f16", "auto")
-    llm = None if own or not server else from_server(model)
-    if llm is None:
-        with Waiting() as waiting:
-            llm = open_llm(model, waiting)
+    with Waiting() as waiting:
+        llm = open_llm(model, waiting)
+    if llm.server:
+        say(f"Asking the server at {llm.server}; --local opens the model here.")
     with llm:
         raise typer.Exit(answer(llm, question, system, raw, stats, json, asked))
-
-
-def open_model(options: dict[str, Any], name: str, progress: Progress) -> Any:
-    """A model by name, opened as the options say."""
-    from localllm.llm import LLM
-
-    return LLM.open(name, progress=progress, **options)
-
-
-def from_server(model: str) -> Any:
-    """The model in a server of this user's that has proven itself; None where there is none."""
-    if not any((paths.data() / "servers").glob("*.json")):
-        return None  # and nothing is imported to find that out
-    from localllm.server import note
-    from localllm.server.remote import RemoteLLM
-
-    for found in note.find_servers():
-        try:
-            models = note.status(found)["models"]
-        except Unavailable:
-            continue  # it ended between proof and question
-        if any(one["name"] == model and one["state"] == "ready" for one in models):
-            return RemoteLLM(found, model)
-    return None
 
 
 def answer(
@@ -143,13 +119,24 @@ def read_prompt(words: list[str] | None) -> str | None:
     return prompt or None
 
 
+@with_sampling
 def chat(
     model: Annotated[str | None, typer.Argument(help="A model; else the last one.")] = None,
+    system: System = "",
+    max_tokens: MaxTokens = None,
+    context: Context = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    kv_type: KVType = "f16",
+    gpu_layers: GpuLayers = "auto",
+    local: Local = False,
+    sampling: dict[str, Any] | None = None,
 ) -> None:
     """Chat full screen: conversations, branches, settings."""
     from localllm.tui.app import run as run_app
 
-    run_app(model)
+    open_llm = opener(opening(context, threads, device, kv_type, gpu_layers), local)
+    run_app(open_llm, model, system, dict(sampling or {}, max_tokens=max_tokens))
 
 
 COMMANDS = {"run": run, "chat": chat}
