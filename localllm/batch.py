@@ -1,6 +1,6 @@
 """What one forward pass reads: flat arrays, a row for each token."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ class Batch:
     ids (T,) i32 · begins (S + 1,) i32: rows begins[s] to begins[s + 1] belong to sequence s ·
     starts (S,) i32: the position of the first of them · tables (S, P) i32: the page that holds
     positions PAGE * p and on of sequence s · wanted (W,) i32: the rows, ascending, whose logits
-    are wanted.
+    are wanted · hidden (H,) i32: other rows, ascending, of which what the logits are made from is.
     """
 
     ids: np.ndarray
@@ -23,12 +23,14 @@ class Batch:
     starts: np.ndarray
     tables: np.ndarray
     wanted: np.ndarray
+    hidden: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Model(Protocol):
     """The engine's view of a model: token ids in, logits out, pages of KV in between."""
 
     vocab: int  # token ids are 0 .. vocab - 1
+    width: int  # of a hidden row
     pages: int  # pages of KV there are, ids 0 .. pages - 1
     context: int  # tokens a sequence may hold
     max_rows: int  # tokens a batch may hold
@@ -37,6 +39,10 @@ class Model(Protocol):
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, a view that the next call overwrites."""
+        ...
+
+    def hidden(self) -> np.ndarray:
+        """(H, width) f32 of the batch that was run last, after the last norm; valid as long."""
         ...
 
     def copy_page(self, source: int, target: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from localllm import catalog, machine
 from localllm.batch import Model
+from localllm.embedding import Embedding
 from localllm.engine.loop import Loop
 from localllm.engine.worker import Ticket, Worker
 from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
@@ -230,6 +231,44 @@ class LLM:
             if event.logits is not None:
                 yield event.start, event.logits
 
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: str = "",
+        dimensions: int | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """(len(texts), width) f32: a vector of length 1 for each. The options: see `embedding`."""
+        return self.embedding(texts, pooling=pooling, dimensions=dimensions).vectors
+
+    def embedding(
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        pooling: str = "",
+        dimensions: int | None = None,
+        client: str = "",
+        cache: bool = True,
+    ) -> Embedding:
+        """Texts, or ids as they are, as vectors: the model's last hidden rows, pooled.
+
+        pooling: "mean" of all tokens' rows, or the "last" one's; by default what the file says,
+        else "mean". dimensions: only the first so many numbers of each vector, scaled to length 1
+        again. No text becomes special tokens; BOS is put in front where the file says so. Raises
+        BadRequest, and PromptTooLong: nothing is cut off.
+        """
+        assert self._vocab and self.worker is not None and self.model is not None
+        if dimensions is not None and not 1 <= dimensions <= self.model.width:
+            raise BadRequest(f"dimensions must be from 1 to {self.model.width}, the model's width.")
+        if not texts:
+            raise BadRequest("There is nothing to embed.")
+        kind = pooling or self._pooling
+        requests = [
+            Request(
+                self._checked(self._plain(text) if isinstance(text, str) else text),
+                max_tokens=0, pooling=kind, client=client, cache=cache,
+            )
+            for text in texts
+        ]  # fmt: skip
+        return Embedding(self.worker, requests, dimensions)
+
     def close(self) -> None:
         """Give back threads, memory and the file."""
         if self.worker:
@@ -266,6 +305,15 @@ class LLM:
         if not checked:
             raise BadRequest("The prompt is empty.", "Give the model at least one token.")
         return checked
+
+    def _plain(self, text: str) -> list[int]:
+        return self._with_bos(self.tokenize(text, special=False))
+
+    @property
+    def _pooling(self) -> str:
+        """What the file says of pooling (llama.cpp's enum llama_pooling_type), else the mean."""
+        name = self.metadata.get("general.architecture")
+        return "last" if self.metadata.get(f"{name}.pooling_type") == 3 else "mean"
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """BOS in front, once, where the file asks for it."""

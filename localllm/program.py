@@ -67,6 +67,11 @@ class Program:
     ops: list[Op] = field(default_factory=list)
 
     @property
+    def hidden_width(self) -> int:
+        """Of the rows that the logits are made from."""
+        return self.ops[self.ops[-1].inputs[0]].width
+
+    @property
     def layers(self) -> list[Attention]:
         """The layers of the KV cache, in order."""
         found = [op.attention for op in self.ops if op.attention is not None]

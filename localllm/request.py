@@ -29,6 +29,7 @@ class Request:
     max_tokens: None goes on to the end of the context; 0 only fills the cache.
     end_ids: a token of these ends the answer ("stop"); it is counted but not delivered.
     logit_rows: deliver a row of logits for every prompt position from logit_start on.
+    pooling: "mean" or "last" delivers one vector for the whole prompt; max_tokens must be 0.
     logprobs: None for none, 0 for the picked token's own, n for the n likeliest beside it.
     client: whom this is for; clients share the machine evenly. cache_key: prefixes are shared only
     between requests of one key (an adapter, a tenant); cache=False neither reads nor fills.
@@ -42,6 +43,7 @@ class Request:
     end_ids: frozenset[int] = frozenset()
     logit_rows: bool = False
     logit_start: int = 0
+    pooling: str = ""
     logprobs: int | None = None
     client: str = ""
     cache: bool = True
@@ -68,6 +70,7 @@ class Event:
     progress: tuple[int, int] | None = None  # prompt tokens done (cached ones too), of how many
     logits: np.ndarray | None = None  # (rows, vocab) f32, the reader's own
     start: int = 0  # the position of the first row of logits
+    vector: np.ndarray | None = None  # (width,) f32, the pooled hidden rows
 
 
 @dataclass(slots=True)

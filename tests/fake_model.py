@@ -18,6 +18,7 @@ class FakeModel:
     def __init__(self, pages=64, vocab=32, context=4096, rows=64, wanted=64, sequences=64):
         self.pages, self.vocab, self.context = pages, vocab, context
         self.max_rows, self.max_wanted, self.max_sequences = rows, wanted, sequences
+        self.width, self._hidden = 4, np.zeros((0, 4), np.float32)
         self.pool = np.full((pages, PAGE), -1, np.int64)
         self.batches: list[Batch] = []
         self.seconds = 0.0  # what a step takes
@@ -35,10 +36,22 @@ class FakeModel:
         positions = np.arange(len(batch.ids)) - batch.begins[owner] + batch.starts[owner]
         pages = batch.tables[owner, positions // PAGE]
         self.pool[pages, positions % PAGE] = batch.ids
+
+        def read(row: int) -> np.ndarray:
+            return self.pool[batch.tables[owner[row]]].reshape(-1)[: positions[row] + 1]
+
         for out, row in zip(rows, batch.wanted, strict=True):
-            table, end = batch.tables[owner[row]], positions[row] + 1
-            out[:] = self.logits(self.pool[table].reshape(-1)[:end])
+            out[:] = self.logits(read(row))
+        some = [self.hidden_row(read(row)) for row in batch.hidden]
+        self._hidden = np.array(some, np.float32).reshape(-1, self.width)
         return rows
+
+    def hidden(self) -> np.ndarray:
+        return self._hidden
+
+    def hidden_row(self, ids: np.ndarray) -> np.ndarray:
+        """(width,) f32 of the last of ids (n,)."""
+        return self.logits(ids)[: self.width] / 3
 
     def logits(self, ids: np.ndarray) -> np.ndarray:
         """(vocab,) f32, what a model that reads all of ids (n,) says."""
@@ -61,6 +74,8 @@ class FakeModel:
         assert all(a.dtype == np.int32 for a in (batch.ids, batch.begins, batch.starts))
         assert batch.tables.dtype == np.int32 and batch.wanted.dtype == np.int32
         assert all(a < b for a, b in pairwise(batch.wanted))
+        assert all(a < b for a, b in pairwise(batch.hidden)) and batch.hidden.dtype == np.int32
+        assert not set(batch.hidden.tolist()) & set(batch.wanted.tolist())
         assert batch.tables.min() >= 0 and batch.tables.max() < self.pages
         ends = batch.starts + lengths
         assert ends.max() <= min(self.context, batch.tables.shape[1] * PAGE)
@@ -85,6 +100,11 @@ class Run:
     @property
     def ids(self) -> list[int]:
         return [id for event in self.events for id in event.ids]
+
+    @property
+    def vector(self) -> np.ndarray:
+        (vector,) = [event.vector for event in self.events if event.vector is not None]
+        return vector
 
     @property
     def logits(self) -> np.ndarray:

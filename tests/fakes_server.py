@@ -137,8 +137,26 @@ def _logprob(id: int, top: int) -> Logprob:
 @dataclass
 class FakeModel:
     vocab: int = VOCAB
+    width: int = 4
     architecture: str = "fake"
     parameters: int = 1000
+
+
+class FakeEmbedding:
+    """Of each text a vector that tells its length."""
+
+    stop, finish_reason = None, "stop"
+
+    def __init__(self, texts: Sequence[Any]):
+        sizes = [len(text) for text in texts]
+        self.vectors = np.array([[n, 1, 0, 0] for n in sizes], np.float32)
+        self.usage = {"prompt_tokens": sum(sizes), "cached_tokens": 0, "completion_tokens": 0}
+
+    def __iter__(self) -> Iterator[Delta]:
+        yield Delta(progress=(1, 1))
+
+    def cancel(self) -> None:
+        pass
 
 
 @dataclass
@@ -209,6 +227,9 @@ class FakeLLM:
         answer = self.answer(list(ids)) if callable(self.answer) else self.answer
         return FakeReply(self, list(ids), answer, asked)
 
+    def embedding(self, texts: Sequence[Any], **options: Any) -> FakeEmbedding:
+        return FakeEmbedding(texts)
+
     def logit_rows(self, ids: Sequence[int], start: int = 0) -> Iterator[tuple[int, np.ndarray]]:
         yield 0, np.zeros((len(ids), VOCAB), np.float32)
 
@@ -248,6 +269,25 @@ class FakeLibrary:
 
     def bytes(self, name: str) -> int:
         return 100
+
+
+class One:
+    """A library of one open model, which the server may close only in name."""
+
+    def __init__(self, llm: Any):
+        self.llm = llm
+
+    def names(self) -> dict[str, Known]:
+        return {self.llm.name: Known(self.llm.name, 1, 1)}
+
+    def find(self, name: str) -> Known | None:
+        return self.names().get(name)
+
+    def open(self, name: str, progress: Callable[[str, int, int], None]) -> Any:
+        return self.llm
+
+    def bytes(self, name: str) -> int:
+        return 1
 
 
 @contextmanager

@@ -25,10 +25,17 @@ class Interpreter:
 
     def logits(self, ids) -> np.ndarray:
         """(T,) -> (T, vocab) f64."""
+        return self._values(ids)[-1]
+
+    def hidden(self, ids) -> np.ndarray:
+        """(T,) -> (T, width) f64, what the logits are made from."""
+        return self._values(ids)[self.program.ops[-1].inputs[0]]
+
+    def _values(self, ids) -> list[np.ndarray]:
         self.ids, values = np.asarray(ids), []
         for op in self.program.ops:
             values.append(getattr(self, f"_{op.kind}")(op, *(values[i] for i in op.inputs)))
-        return values[-1]
+        return values
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as f64, unpacked by the gguf package."""

@@ -1,5 +1,6 @@
 """Runs programs on the CPU backend: files in memory, batches of parts, chunks, page tables."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,12 +58,14 @@ def model_of(tensors: Tensors, program: Program, **options) -> CPUModel:
 
 @dataclass
 class Part:
-    """A sequence's share of a batch: ids from position `start` on; wanted rows, all if None."""
+    """A sequence's share of a batch: ids from position `start` on; wanted rows, all if None;
+    rows whose hidden rows are wanted."""
 
     ids: list[int]
     pages: np.ndarray
     start: int = 0
     wanted: list[int] | None = None
+    hidden: Sequence[int] = ()
 
 
 def batch_of(*parts: Part) -> Batch:
@@ -72,19 +75,31 @@ def batch_of(*parts: Part) -> Batch:
     width = max(-(-(part.start + size) // PAGE) for part, size in zip(parts, sizes, strict=True))
     tables = np.zeros((len(parts), width), np.int32)
     wanted: list[int] = []
+    hidden: list[int] = []
     for row, part in enumerate(parts):
         used = part.pages[: -(-(part.start + sizes[row]) // PAGE)]
         tables[row, : len(used)] = used
         rows = range(sizes[row]) if part.wanted is None else part.wanted
         wanted += [int(begins[row]) + n for n in rows]
+        hidden += [int(begins[row]) + n for n in part.hidden]
     flat = [id for part in parts for id in part.ids]
     starts = [part.start for part in parts]
-    return Batch(i32(flat), i32(begins), i32(starts), tables, i32(wanted))
+    return Batch(i32(flat), i32(begins), i32(starts), tables, i32(wanted), i32(hidden))
 
 
 def i32(values) -> np.ndarray:
     """As the fields of a Batch are."""
     return np.array(values, np.int32)
+
+
+def hidden(model, ids, chunk: int) -> np.ndarray:
+    """(T, width) f32 of one sequence, `chunk` tokens a step."""
+    rows = []
+    for at in range(0, len(ids), chunk):
+        part = ids[at : at + chunk]
+        model.forward(batch_of(Part(part, np.arange(model.pages), at, [], range(len(part)))))
+        rows.append(model.hidden().copy())
+    return np.concatenate(rows)
 
 
 def logits(model, ids, chunk: int | None = None, pages: np.ndarray | None = None) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 from interpreter import Interpreter, nmse
-from recorded import Part, batch_of, logits
+from recorded import Part, batch_of, hidden, logits
 
 from localllm import models
 from localllm.gguf import GGUF
@@ -84,6 +84,15 @@ def test_odd_sizes_of_floats(numbers, architecture, opened):
     agree(*opened(architecture=architecture, type="F16", **numbers), bound=2e-6)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind, bound", [("F32", 2e-6), ("Q8_0", 1e-3)])
+def test_hidden_rows(architecture, kind, bound, opened):
+    file, model = opened(architecture=architecture, type=kind, width=96)
+    want = Interpreter(models.record(file), file).hidden(IDS)
+    got = hidden(model, IDS, 64)
+    assert got.shape == (len(IDS), model.width) and nmse(got, want) < bound
+
+
 # ---- the same bits -------------------------------------------------------------------------------
 
 MODELS = [{"architecture": name} for name in ARCHITECTURES]
@@ -145,6 +154,26 @@ def test_only_the_wanted_rows_in_their_order(numbers, opened):
     model.forward(batch_of(Part(IDS[:59], pages, 0, [])))
     got = model.forward(batch_of(Part(IDS[59:60], pages, 59)))
     np.testing.assert_array_equal(got, whole[59:60])
+
+
+def test_hidden_rows_beside_logits(numbers, opened):
+    """Neither changes the other, however the batch is put together."""
+    _, model = opened(**numbers)
+    whole, logits_of = hidden(model, IDS, 64), logits(model, IDS)
+    for chunk in (1, 2, 9):
+        np.testing.assert_array_equal(hidden(model, IDS, chunk), whole)
+    pages, others = np.arange(4), np.arange(4, 8)
+    model.forward(batch_of(Part(IDS[:20], pages, 0, [])))
+    got = model.forward(
+        batch_of(
+            Part(IDS[20:21], pages, 20, [0]),
+            Part(IDS[:40], others, 0, [3, 39], [0, 1, 2, *range(4, 30)]),
+        )
+    )
+    np.testing.assert_array_equal(got, logits_of[[20, 3, 39]])
+    np.testing.assert_array_equal(model.hidden(), whole[[0, 1, 2, *range(4, 30)]])
+    model.forward(batch_of(Part(IDS[20:21], pages, 20)))
+    assert model.hidden().shape == (0, model.width)
 
 
 def test_many_sequences_decode_together(opened):

@@ -9,14 +9,17 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
-from fakes import END, START, fake_llm
+from fake_model import FakeModel
+from fakes import END, START, VOCAB, fake_llm
 from typer.testing import CliRunner
 
 from localllm.cli import app as cli
 from localllm.cli.printing import stats_line, write_table, write_text
 from localllm.cli.waiting import Waiting
+from localllm.engine.worker import Worker
 from localllm.llm import LLM
 
 TESTS = Path(__file__).parent
@@ -41,7 +44,8 @@ def request(call):
 def test_help_of_every_command(call):
     names = [command.name for command in cli.build().registered_commands]
     assert {"run", "chat", "serve", "pull", "list", "show", "rm", "cp", "ps", "stop", "import",
-            "verify", "fit", "bench", "perplexity", "tokenize", "doctor"} <= set(names)  # fmt: skip
+            "verify", "fit", "bench", "perplexity", "tokenize", "embed",
+            "doctor"} <= set(names)  # fmt: skip
     for name in names:
         result = call(name, "--help")
         assert result.exit_code == 0 and name in result.output
@@ -211,6 +215,23 @@ def test_tokenize(call):
     assert json.loads(call("tokenize", "m", "--ids", stdin="hi").stdout) == [104, 105]
     table = call("tokenize", "m", "a<end>").stdout
     assert "'a'" in table and "<end>" in table
+
+
+def test_embed_prints_numbers(call):
+    def embed(*words, stdin=""):
+        call.llm.model = FakeModel(vocab=VOCAB)
+        with Worker(call.llm.model) as call.llm.worker:
+            return call("embed", "m", *words, "--pooling", "last", stdin=stdin)
+
+    said = json.loads(embed("a", "bc", "--json").stdout)
+    rows = [FakeModel(vocab=VOCAB).hidden_row(list(text)) for text in (b"a", b"bc")]
+    want = [row / np.linalg.norm(row) for row in rows]
+    np.testing.assert_allclose(said["embeddings"], want, rtol=1e-6)
+    assert said["usage"]["prompt_tokens"] == 3 and said["model"] == "fake"
+    lines = embed(stdin="a\n\nbc\n").stdout.splitlines()
+    shown = [list(map(float, line.split())) for line in lines]
+    np.testing.assert_allclose(shown, want, rtol=1e-5)
+    assert embed("a", "--dimensions", "99").exit_code == 1
 
 
 def test_perplexity_follows_the_protocol(call, tmp_path):

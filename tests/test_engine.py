@@ -160,6 +160,8 @@ def test_progress_is_told_for_every_chunk():
         (Request([1], max_tokens=-1), BadRequest),
         (Request([1], logit_start=2), BadRequest),
         (Request([1], logprobs=33), BadRequest),
+        (Request([1], pooling="mean"), BadRequest),
+        (Request([1], pooling="most", max_tokens=0), BadRequest),
         (Request([1], Sampling(logit_bias={32: 1.0})), BadRequest),
         (Request([1] * 65), PromptTooLong),
         (Request([1] * 64), PromptTooLong),

@@ -8,33 +8,13 @@ import threading
 
 import httpx
 import pytest
-from fakes_server import serving, until
+from fakes_server import One, serving, until
 
 from localllm.llm import LLM
-from localllm.server.pool import Known
 
 pytestmark = pytest.mark.model
 LETTERS = "Write the alphabet. "
 STORM = float(os.environ.get("LOCALLLM_STORM_SECONDS", "8"))
-
-
-class One:
-    """A library of one open model, which the server may close only in name."""
-
-    def __init__(self, llm):
-        self.llm = llm
-
-    def names(self):
-        return {self.llm.name: Known(self.llm.name, 1, 1)}
-
-    def find(self, name):
-        return self.names().get(name)
-
-    def open(self, name, progress):
-        return self.llm
-
-    def bytes(self, name):
-        return 1
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tiny
 torch = pytest.importorskip("torch", reason="needs torch: pip install '.[torch]'")
 
 from interpreter import Interpreter, nmse  # noqa: E402
-from recorded import Part, batch_of, i32, logits  # noqa: E402
+from recorded import Part, batch_of, hidden, i32, logits  # noqa: E402
 from test_batch import BAD, CONTEXT, PAGES, ROWS, good  # noqa: E402
 
 from localllm import models  # noqa: E402
@@ -110,6 +110,19 @@ def test_only_the_wanted_rows_in_their_order(opened):
     for wanted in ([59], [0], [3, 4, 17, 40, 58], []):
         got = model.forward(batch_of(Part(IDS[:60], pages, 0, wanted)))
         np.testing.assert_allclose(got, whole[wanted], atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", models.supported())
+def test_hidden_rows_beside_logits(architecture, opened):
+    file, model = opened(architecture=architecture)
+    want = Interpreter(models.record(file), file, rows8=False).hidden(IDS)
+    for chunk in (64, 1, 9):
+        assert nmse(hidden(model, IDS, chunk), want) < ROUNDED
+    pages, logits_of = np.arange(16), logits(model, IDS)
+    got = model.forward(batch_of(Part(IDS[:40], pages, 0, [3, 39], [0, 1, 5, 30])))
+    np.testing.assert_allclose(got, logits_of[[3, 39]], atol=1e-4)
+    assert model.hidden().shape == (4, model.width)
+    assert nmse(model.hidden(), want[[0, 1, 5, 30]]) < ROUNDED
 
 
 def test_a_page_is_copied_in_all_layers(opened):

@@ -9,6 +9,7 @@ from localllm.errors import BadRequest
 def check(batch: Batch, model: Model) -> None:
     """Raises BadRequest, saying what is wrong, for a batch that must not reach a device."""
     rows, wanted, sequences = len(batch.ids), batch.wanted, len(batch.starts)
+    hidden = batch.hidden
     if not (0 < rows <= model.max_rows and len(wanted) <= model.max_wanted):
         raise BadRequest(f"A batch of {rows} rows, {len(wanted)} of them wanted, is too large.")
     if not (0 < sequences <= model.max_sequences and len(batch.begins) == sequences + 1):
@@ -18,9 +19,18 @@ def check(batch: Batch, model: Model) -> None:
         raise BadRequest("The rows of a batch do not add up.")
     if batch.ids.min() < 0 or batch.ids.max() >= model.vocab:
         raise BadRequest(f"Token ids must be between 0 and {model.vocab - 1}.")
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= rows or (np.diff(wanted) < 1).any()):
+    if not (_ascending(wanted, rows) and _ascending(hidden, rows)):
         raise BadRequest("The wanted rows of a batch are not rows of it.")
+    if len(hidden) and np.isin(hidden, wanted).any():
+        raise BadRequest("A row of a batch gives its logits or its hidden row, not both.")
     _check_tables(batch, model, counts)
+
+
+def _ascending(places: np.ndarray, rows: int) -> bool:
+    """Whether these are rows of so many, each later than the one before."""
+    if not len(places):
+        return True
+    return bool(places[0] >= 0 and places[-1] < rows and (np.diff(places) >= 1).all())
 
 
 def _check_tables(batch: Batch, model: Model, counts: np.ndarray) -> None:

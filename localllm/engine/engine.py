@@ -11,6 +11,7 @@ import numpy as np
 from localllm.batch import PAGE, Batch, Model
 from localllm.cache.radix import Miss
 from localllm.engine.pace import Pace
+from localllm.engine.pooling import KINDS
 from localllm.engine.sampler import Sampler
 from localllm.engine.scheduler import Scheduler
 from localllm.engine.sequence import Deliver, Ending, Sequence
@@ -66,6 +67,7 @@ class Engine:
             return False
         logits = self._run(work, batch(work))
         if logits is not None:
+            self._pool(work)
             picks = [self._pick(item, rows) for item, rows in _rows_of(work, logits)]
             self.scheduler.settle(work)
             for item, event in zip(work, picks, strict=True):
@@ -89,6 +91,8 @@ class Engine:
             raise PromptTooLong(len(ids), self.context)
         if not 0 <= request.logit_start <= len(ids):
             raise BadRequest(f"logit_start must be from 0 to {len(ids)}.")
+        if request.pooling and (request.pooling not in KINDS or request.max_tokens != 0):
+            raise BadRequest("pooling is 'mean' or 'last', and goes with max_tokens=0.")
         if request.logprobs is not None and not 0 <= request.logprobs <= self.model.vocab:
             raise BadRequest("logprobs must be from 0 to the size of the vocabulary.")
 
@@ -155,6 +159,15 @@ class Engine:
         self.pace.learn(answers, tokens, self.clock() - start)
         return logits
 
+    def _pool(self, work: list[Work]) -> None:
+        """Give hidden rows to those that asked for them."""
+        pooling = [item for item in work if item.hidden]
+        rows, begin = self.model.hidden() if pooling else np.zeros(0), 0
+        for item in pooling:
+            assert item.sequence.pooling is not None
+            item.sequence.pooling.add(rows[begin : begin + len(item.hidden)])
+            begin += len(item.hidden)
+
     def _pick(self, item: Work, rows: np.ndarray) -> Event | None:
         """The next token, when it is time for one, and copies of logits that were asked for."""
         sequence, event = item.sequence, Event()
@@ -184,6 +197,7 @@ class Engine:
         ending = self._append(sequence, event) if item.picks else None
         if ending is None and sequence.done >= sequence.limit:
             ending = Ending("length")
+            event.vector = sequence.pooling.vector() if sequence.pooling else None
         if event.ids or event.progress or event.logits is not None:
             sequence.deliver(event)
         if ending:

@@ -202,4 +202,6 @@ def _within(sequence: Sequence, logits: int) -> int:
     """The most tokens a sequence may compute so that it wants no more than `logits` rows."""
     if sequence.unreported:
         return min(sequence.left, max(0, sequence.reported - sequence.done) + logits)
+    if sequence.pooling:
+        return sequence.left
     return sequence.left if logits else sequence.left - 1

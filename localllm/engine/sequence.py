@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localllm.batch import PAGE
+from localllm.engine.pooling import Pooling
 from localllm.engine.sampler import Sampler
 from localllm.request import Event, Request, Timings, Usage
 
@@ -47,6 +48,7 @@ class Sequence:
         self._pages: list[int] = []
         self._table: np.ndarray | None = None
         self.reported = request.logit_start  # rows of logits before this are not wanted any more
+        self.pooling = Pooling(request.pooling, self.prompt) if request.pooling else None
         self.ending: Ending | None = None
         self.usage, self.timings = Usage(prompt_tokens=self.prompt), Timings()
 
@@ -72,9 +74,11 @@ class Sequence:
 
     @property
     def reusable(self) -> int:
-        """Tokens whose pages may come from the tree: not the last one, none with logits wanted."""
+        """Tokens whose pages may come from the tree: not the last, none whose rows are wanted."""
         if not self.request.cache:
             return 0
+        if self.pooling:
+            return min(self.length - 1, self.pooling.next)
         return min(self.length - 1, self.reported if self.unreported else self.length)
 
     def picks(self, tokens: int) -> bool:
@@ -87,6 +91,10 @@ class Sequence:
         if self.unreported:
             return range(max(self.reported, self.done), max(end, self.reported))
         return range(end - 1, end) if self.picks(tokens) else range(0)
+
+    def hidden(self, tokens: int) -> range:
+        """Of the next `tokens` positions, those whose hidden rows are wanted."""
+        return self.pooling.wanted(self.done, self.done + tokens) if self.pooling else range(0)
 
     def append(self, id: int) -> None:
         if self.length == len(self._ids):

@@ -10,16 +10,21 @@ from localllm.engine.sequence import Sequence
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """The next `tokens` tokens of a sequence. `wanted`: the positions whose logits it wants."""
+    """The next `tokens` tokens of a sequence.
+
+    wanted, hidden: the positions whose logits, and whose hidden rows, it wants.
+    """
 
     sequence: Sequence
     tokens: int
     wanted: range
+    hidden: range
     picks: bool
 
     @classmethod
     def of(cls, sequence: Sequence, tokens: int) -> "Work":
-        return cls(sequence, tokens, sequence.wanted(tokens), sequence.picks(tokens))
+        wanted, hidden = sequence.wanted(tokens), sequence.hidden(tokens)
+        return cls(sequence, tokens, wanted, hidden, sequence.picks(tokens))
 
 
 def batch(work: list[Work]) -> Batch:
@@ -31,15 +36,18 @@ def batch(work: list[Work]) -> Batch:
     for table, sequence in zip(tables, sequences, strict=True):
         table[: len(sequence.pages)] = sequence.table
     ids = [item.sequence.ids[item.sequence.done :][: item.tokens] for item in work]
-    rows = [
-        position - item.sequence.done + begin
-        for item, begin in zip(work, begins.tolist(), strict=False)
-        for position in item.wanted
-    ]
+    shifts = [begin - s.done for begin, s in zip(begins.tolist(), sequences, strict=False)]
     return Batch(
         ids=np.concatenate(ids),
         begins=begins,
         starts=np.array([s.done for s in sequences], np.int32),
         tables=tables,
-        wanted=np.array(rows, np.int32),
+        wanted=_rows([item.wanted for item in work], shifts),
+        hidden=_rows([item.hidden for item in work], shifts),
     )
+
+
+def _rows(positions: list[range], shifts: list[int]) -> np.ndarray:
+    """Positions of each sequence as rows of the batch."""
+    pairs = zip(positions, shifts, strict=True)
+    return np.array([position + shift for some, shift in pairs for position in some], np.int32)

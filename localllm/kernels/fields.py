@@ -14,10 +14,11 @@ CHUNK = 16  # panels that go through a tile of weights before the next one is fe
 SPAN = 128  # positions whose scores are taken together: attention merges at multiples of it
 
 # The batch: how often each kind of op's units are to be done ...
-ONCE, CHUNKS, WANTED_CHUNKS, TASKS, MERGES = range(5)
+ONCE, CHUNKS, WANTED_CHUNKS, LOGIT_CHUNKS, TASKS, MERGES = range(6)
 # ... and what its rows are, which count too.
 TOKENS, WANTED, SINGLE, SPLIT = 8, 9, 10, 11
 POSITIONS, TABLES, TASK_LIST, FIRST_TASKS, WANTED_ROWS, WANTED_INDEX = range(12, 18)
+LOGITS = 18  # of the wanted rows, the first so many: the others' hidden rows are wanted
 BATCH_FIELDS = 24
 
 # Every argument block.
@@ -37,7 +38,7 @@ def arg(args, field):
 
 @inline
 def rows_of(args):
-    """How many rows this op works on: all tokens, or those whose logits are wanted."""
+    """How many rows this op works on: all tokens, or those that are wanted."""
     return arg(arg(args, BATCH), arg(args, ROWS))
 
 

@@ -138,7 +138,7 @@ P_FROM, P_TO, P_STRIDE, P_BYTES = range(OWN, OWN + 4)
 
 @kernel(4)
 def pick(args, begin, end, lane):
-    """Copy the rows whose logits are wanted to the front of another buffer."""
+    """Copy the rows that are wanted to the front of another buffer."""
     batch = arg(args, BATCH)
     for t in range(begin, end):
         source = arg(args, P_FROM) + arg(arg(batch, WANTED_ROWS), t) * arg(args, P_STRIDE)

@@ -22,8 +22,13 @@ def options(call: Call, llm: Any) -> dict[str, Any]:
     return knobs(body, llm) | {
         "stop": body.get("stop", ()),
         "cache": body.get("cache_prompt", True),
-        "client": f"{call.record.client} {call.request.headers.get('user-agent', '')[:200]}",
+        "client": client(call),
     }
+
+
+def client(call: Call) -> str:
+    """Whom a request is for, as far as fairness between clients goes."""
+    return f"{call.record.client} {call.request.headers.get('user-agent', '')[:200]}"
 
 
 def knobs(body: dict[str, Any], llm: Any) -> dict[str, Any]:
@@ -133,8 +138,8 @@ def prompts(prompt: Any, llm: Any, field: str = "prompt") -> list[list[int]]:
     if all(isinstance(item, str) for item in prompt):
         return [_text(item, llm) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
-        return [_checked(item, llm, field) for item in prompt]
-    return [_checked(prompt, llm, field)]
+        return [checked(item, llm, field) for item in prompt]
+    return [checked(prompt, llm, field)]
 
 
 def _text(text: str, llm: Any) -> list[int]:
@@ -144,7 +149,8 @@ def _text(text: str, llm: Any) -> list[int]:
     return [tokenizer.bos, *ids] if tokenizer.add_bos and ids[:1] != [tokenizer.bos] else ids
 
 
-def _checked(ids: list[Any], llm: Any, field: str) -> list[int]:
+def checked(ids: list[Any], llm: Any, field: str) -> list[int]:
+    """Token ids that the model has. Raises WrongField, or BadRequest for none."""
     most = llm.tokenizer.vocab_size
     for id in ids:
         if isinstance(id, bool) or not isinstance(id, int | float) or not 0 <= id < most:

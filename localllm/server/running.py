@@ -10,6 +10,7 @@ from typing import Any
 from localllm.server.endpoint import Call
 from localllm.server.pump import Batch, Pump, Reply, start
 
+PROMPTS = ("messages", "prompt", "input")  # what is asked goes by these names
 Ask = Callable[[Any], list[Reply]]  # an LLM -> the replies of one request; runs in a thread
 
 
@@ -98,7 +99,7 @@ async def running(call: Call, ask: Ask, each: int = 1) -> AsyncIterator[Run]:
     async with site.gate.place(), site.pool.use(call.body.get("model")) as llm:
         record.model, record.running = llm.name, True
         if site.settings.log_prompts:
-            record.prompt = call.body.get("messages", call.body.get("prompt"))
+            record.prompt = next((call.body[k] for k in PROMPTS if k in call.body), None)
             record.answer = []
         replies = await start(site.threads, lambda: ask(llm))
         predict = call.body.get("t_max_predict_ms")

@@ -42,7 +42,8 @@ class BatchMemory:
         """Write a batch down. Raises BadRequest where it is not one the model can run."""
         begins, starts = batch.begins.tolist(), batch.starts.tolist()
         check(batch, model)
-        rows, wanted = len(batch.ids), len(batch.wanted)
+        rows, logits = len(batch.ids), len(batch.wanted)
+        wanted = logits + len(batch.hidden)
         width = min(batch.tables.shape[1], self.tables.shape[1])  # no context needs more
         self.tables[: len(starts), :width] = batch.tables[:, :width]
         table = self.tables.ctypes.data
@@ -50,18 +51,19 @@ class BatchMemory:
             first, end = begins[s], begins[s + 1]
             self.positions[first:end] = range(start, start + end - first)
             self.row_tables[first:end] = table + s * self.tables.strides[0]
-        self.wanted[:wanted] = batch.wanted
+        self.wanted[:logits], self.wanted[logits:wanted] = batch.wanted, batch.hidden
         self.wanted_index[:rows] = -1
-        self.wanted_index[batch.wanted] = range(wanted)
+        self.wanted_index[self.wanted[:wanted]] = range(wanted)
         single = rows == 1 and wanted == 1
         spans = [start // SPAN + 1 for start in starts]
         split = rows == len(starts) and rows <= apart and sum(spans) <= len(self.tasks) - apart
         tasks = self._apart(starts, spans) if split else self._whole(begins, starts)
         f = self.fields
-        f[fields.TOKENS], f[fields.WANTED] = rows, wanted
+        f[fields.TOKENS], f[fields.WANTED], f[fields.LOGITS] = rows, wanted, logits
         f[fields.SINGLE], f[fields.SPLIT] = single, split
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
+        f[fields.LOGIT_CHUNKS] = -(-logits // (CHUNK * PANEL))
         f[fields.TASKS], f[fields.MERGES] = tasks, rows if split else 0
 
     def _whole(self, begins: list[int], starts: list[int]) -> int:

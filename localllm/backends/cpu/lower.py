@@ -86,6 +86,7 @@ class Lowered:
     pool: Pool | None = None
     embedded: Rows | None = None
     logits: Rows | None = None
+    hidden: Rows | None = None  # what the logits are made from
 
 
 class Lowering:
@@ -105,7 +106,7 @@ class Lowering:
         self.shared: dict[tuple[str, int], int] = {}
         self.out = Lowered(pool=Pool(program.layers, sizes.pages))
         self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
-        self.wanted, self.layer = False, -1
+        self.wanted, self.tail, self.layer = False, False, -1
         self.scratch_bytes = self._scratch_bytes(program.layers)
         self.scratch = self._memory(sizes.lanes * self.scratch_bytes)
 
@@ -188,11 +189,13 @@ class Lowering:
 
     @property
     def _row_kind(self) -> int:
-        return fields.WANTED if self.wanted else fields.TOKENS
+        wanted = fields.LOGITS if self.tail else fields.WANTED
+        return wanted if self.wanted else fields.TOKENS
 
     @property
     def _chunk_kind(self) -> int:
-        return fields.WANTED_CHUNKS if self.wanted else fields.CHUNKS
+        wanted = fields.LOGIT_CHUNKS if self.tail else fields.WANTED_CHUNKS
+        return wanted if self.wanted else fields.CHUNKS
 
     # ---- what a value is needed as ----------------------------------------------------------
 
@@ -204,6 +207,7 @@ class Lowering:
         products = [u for u in self.users[i] if self.ops[u].kind in ("linear", "logits")]
         panels = any(self._reader(u).format.integer for u in products)
         rows = any(not self._reader(u).format.integer for u in products)
+        rows = rows or any(self.ops[u].kind == "logits" for u in products)  # as hidden rows
         return rows or len(products) < len(self.users[i]), panels
 
     def _residual(self, i: int) -> int | None:
@@ -454,7 +458,7 @@ class Lowering:
             self._norm(place.rows, Op("quantise", (), width), None, place.panels, False, centre=-1)
 
     def _pick(self, i: int) -> None:
-        """Values that live on past the last attention: only the rows whose logits are wanted."""
+        """Values that live on past the last attention: only the rows that are wanted."""
         for j, place in list(self.places.items()):
             if place.rows is None or self._last_use(j) <= i:
                 continue
@@ -470,6 +474,7 @@ class Lowering:
     def _logits(self, i: int, op: Op) -> None:
         stride = round_up(op.width, 32) * 4
         self.out.logits = Rows(self._memory(self.sizes.wanted * stride), stride)
+        self.out.hidden, self.tail = self.places[op.inputs[0]].rows, True
         self._product([(i, self.out.logits, False)], "logits")
 
 

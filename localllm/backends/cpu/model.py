@@ -35,6 +35,7 @@ class CPUModel:
         self.program, self.gguf = program, gguf
         self.architecture = gguf.architecture
         self.vocab, self.context, self.pages = program.ops[-1].width, context, pages
+        self.width = program.hidden_width
         self.max_rows, self.max_sequences = max_rows, MOST_SEQUENCES
         self.max_wanted = int(np.clip(LOGIT_BYTES // (4 * self.vocab), 8, MOST_WANTED))
         self.max_wanted = min(self.max_wanted, max_rows)
@@ -71,6 +72,8 @@ class CPUModel:
         self.table = Table(rows, lanes)
         self.embedded = _floats(self.lowered.embedded, self.max_rows)
         self.logit_rows = _floats(self.lowered.logits, self.max_wanted)
+        self.hidden_rows = _floats(self.lowered.hidden, self.max_rows)
+        self._hidden = slice(0)  # those of the batch that was run last
         if progress:
             progress("load", len(names), len(names))
 
@@ -92,9 +95,14 @@ class CPUModel:
         for table in self.lowered.ropes.values():
             table.reach(last)
         self.team.run(self.table, self.batch.fields)
+        self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
         logits = self.logit_rows[: len(batch.wanted), : self.vocab]
         cap = self.program.ops[-1].scale
         return logits if not cap else cap * np.tanh(logits / cap)
+
+    def hidden(self) -> np.ndarray:
+        """(H, width) f32 of the batch that was run last, overwritten by the next."""
+        return self.hidden_rows[self._hidden, : self.width]
 
     def _embed(self, ids: np.ndarray) -> None:
         op = self.program.ops[0]

@@ -21,11 +21,13 @@ def bucket(count: int) -> int:
 class Shape:
     """The sizes of a step; steps of one shape run the same calls.
 
+    wanted: rows that go on to the end; logits: the first so many of them, whose logits are wanted.
     groups: (sequences, rows of each, pages of each), whose attention is worked out together.
     """
 
     rows: int
     wanted: int
+    logits: int
     groups: tuple[tuple[int, int, int], ...]
 
     @property
@@ -51,18 +53,19 @@ def write(batch: Batch, ropes: Sequence[Rope], spare: int) -> Numbers:
     positions = np.arange(len(sequence)) - begins[sequence] + batch.starts[sequence]
     slots = batch.tables[sequence, positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
     rows = bucket(len(positions))
-    wanted = bucket(len(batch.wanted)) if len(batch.wanted) else 0
+    kept = np.concatenate([batch.wanted, batch.hidden])
+    wanted, logits = (bucket(len(some)) if len(some) else 0 for some in (kept, batch.wanted))
     places = np.full(rows, spare * PAGE)
     places[: len(slots)] = slots
     positions = _fill(positions, rows)
-    arrays = [_fill(batch.ids, rows), positions, places, _fill(batch.wanted, wanted)]
+    arrays = [_fill(batch.ids, rows), positions, places, _fill(kept, wanted)]
     groups, singles = [], np.flatnonzero(counts == 1)
     for members in [singles] * bool(len(singles)) + [[s] for s in np.flatnonzero(counts > 1)]:
         shape, its_rows, tables = _group(batch, np.asarray(members), positions, spare)
         groups.append(shape)
         arrays += [its_rows, tables]
     integers = np.concatenate([array.ravel() for array in arrays]).astype(np.int64)
-    return Numbers(Shape(rows, wanted, tuple(groups)), integers, _turns(positions, ropes))
+    return Numbers(Shape(rows, wanted, logits, tuple(groups)), integers, _turns(positions, ropes))
 
 
 def _group(batch: Batch, members: np.ndarray, positions: np.ndarray, spare: int):

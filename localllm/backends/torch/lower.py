@@ -1,7 +1,7 @@
 """A program as a list of torch calls over static buffers; done once, when the model loads.
 
-Products that read the same rows are one call; from the last attention on, only the rows whose
-logits are wanted go on. A buffer is used again once nobody reads its value any more.
+Products that read the same rows are one call; from the last attention on, only the rows that
+are wanted go on. A buffer is used again once nobody reads its value any more.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,7 @@ class Lowered:
     ropes: list[Rope] = field(default_factory=list)
     buffers: list[Tensor] = field(default_factory=list)
     result: Tensor | None = None
+    hidden: Tensor | None = None  # what the logits are made from
 
 
 class Lowering:
@@ -41,7 +42,7 @@ class Lowering:
 
     def __init__(self, program: Program, weights: Weights, rows: int, wanted: int, pages: int):
         self.ops, self.weights, self.pages = program.ops, weights, pages
-        self.device, self.heights = weights.device, (bucket(rows), bucket(wanted))
+        self.device, self.heights = weights.device, (bucket(rows), bucket(wanted))  # all, logits
         self.dtype = torch.float32 if self.device.exact else torch.float16
         self.last_uses = dict(enumerate(range(len(self.ops))))
         for i, op in enumerate(self.ops):
@@ -72,19 +73,22 @@ class Lowering:
             if i == self.last:
                 self._pick()
         self.out.result = self.values[len(self.ops) - 1]
+        if self.last is not None:
+            self.out.hidden = self.values[self.ops[-1].inputs[0]]
         return self.out
 
     # ---- memory -------------------------------------------------------------------------------
 
-    def _buffer(self, width: int) -> Tensor:
-        shape = (self.heights[self.picked], width)
+    def _buffer(self, width: int, logits: bool = False) -> Tensor:
+        shape = (self.heights[logits], width)
         if self.free.get(shape):
             return self.free[shape].pop()
         self.out.buffers.append(torch.zeros(shape, device=self.device.kind))
         return self.out.buffers[-1]
 
     def _new(self, i: int) -> Tensor:
-        self.values[i] = self._buffer(self.ops[i].width)
+        op = self.ops[i]
+        self.values[i] = self._buffer(op.width, logits=op.kind == "logits")
         return self.values[i]
 
     def _emit(self, call: Call) -> None:
@@ -95,7 +99,7 @@ class Lowering:
         return _wanted if self.picked else _all
 
     def _pick(self) -> None:
-        """Go on with the rows whose logits are wanted."""
+        """Go on with the rows that are wanted."""
         self.picked, kept = True, dict(self.values)
         for i, source in kept.items():
             target = self._new(i)
@@ -136,15 +140,17 @@ class Lowering:
         same = [j for j, other in enumerate(self.ops) if other.kind == "linear"]
         same = [j for j in same if self.ops[j].inputs == op.inputs and j >= i]
         self.done.update(same)
-        self._products(op.inputs[0], same)
+        self._products(op.inputs[0], same, self._rows())
 
-    def _products(self, source: int, ops: list[int]) -> None:
-        x, n = self.values[source], self._rows()
+    def _products(self, source: int, ops: list[int], n: Callable[[Step], int]) -> None:
+        x = self.values[source]
         targets = [(self.weights.matrix(self.ops[j].weight), self._new(j)) for j in ops]
         biases = [self.weights.vector(f"{self.ops[j].weight}.bias") for j in ops]
 
         def products(step: Step) -> None:
             count = n(step)
+            if not count:  # hidden rows alone
+                return
             multiply(x[:count], [(matrix, out[:count]) for matrix, out in targets])
             for (_, out), bias in zip(targets, biases, strict=True):
                 if bias is not None:
@@ -153,11 +159,11 @@ class Lowering:
         self._emit(products)
 
     def _logits(self, i: int, op: Op) -> None:
-        self._products(op.inputs[0], [i])
-        out, n, cap = self.values[i], self._rows(), op.scale
+        self._products(op.inputs[0], [i], _logits)
+        out, cap = self.values[i], op.scale
 
         def soften(step: Step) -> None:
-            out[: n(step)].div_(cap).tanh_().mul_(cap)
+            out[: step.shape.logits].div_(cap).tanh_().mul_(cap)
 
         if cap:
             self._emit(soften)
@@ -216,6 +222,10 @@ def _all(step: Step) -> int:
 
 def _wanted(step: Step) -> int:
     return step.shape.wanted
+
+
+def _logits(step: Step) -> int:
+    return step.shape.logits
 
 
 def _pairs(rope: Rope, x: Tensor, pairs: int) -> tuple[Tensor, Tensor]:

@@ -60,6 +60,12 @@ class Runner:
             assert self.lowered.result is not None
             return self.lowered.result[:rows].cpu().numpy()
 
+    @torch.inference_mode()
+    def hidden(self, rows: slice) -> np.ndarray:
+        """Of the rows that the last step's logits were made from, these, (n, width) f32."""
+        assert self.lowered.hidden is not None
+        return self.lowered.hidden[rows].cpu().numpy()
+
     def copy_page(self, source: int, target: int) -> None:
         """Copy a page of KV in all layers."""
         for pool in self.lowered.pools:
@@ -81,9 +87,11 @@ class TorchModel:
     ):  # fmt: skip
         self.gguf, self.architecture = gguf, gguf.architecture
         self.vocab, self.context, self.pages = program.ops[-1].width, context, pages
+        self.width = program.hidden_width
         self.max_rows, self.max_sequences = max_rows, MOST_SEQUENCES
         self.max_wanted = most_wanted(self.vocab, max_rows)
         self.device = f"{device.name}, all layers"
+        self._hidden = slice(0)  # rows of the batch that was run last
         self.runner = Runner(
             gguf, program, device, rows=max_rows, wanted=self.max_wanted, pages=pages,
             kernels=kernels, progress=progress,
@@ -102,7 +110,12 @@ class TorchModel:
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32. Raises BadRequest for a bad batch, TooLarge when memory runs out."""
         check(batch, self)
+        self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
         return self.runner.run(batch, len(batch.wanted))
+
+    def hidden(self) -> np.ndarray:
+        """(H, width) f32 of the batch that was run last."""
+        return self.runner.hidden(self._hidden)
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy a page of KV in all layers."""

@@ -16,10 +16,10 @@ from localllm.program import Program
 class Rest(CPUModel):
     """The part of a program behind the cut: its first rows come from the device."""
 
-    hidden: np.ndarray  # (T, width) f32
+    crossed: np.ndarray  # (T, width) f32
 
     def _embed(self, ids: np.ndarray) -> None:
-        self.embedded[: len(ids), : self.hidden.shape[1]] = self.hidden
+        self.embedded[: len(ids), : self.crossed.shape[1]] = self.crossed
 
 
 class SplitModel:
@@ -47,6 +47,7 @@ class SplitModel:
             progress=progress,
         )  # fmt: skip
         self.vocab, self.context, self.pages = self.rest.vocab, context, pages
+        self.width = self.rest.width
         self.max_rows, self.max_wanted = self.rest.max_rows, self.rest.max_wanted
         self.max_sequences = self.rest.max_sequences
         self.device = f"{device.name}, {layers} layers; the rest on {self.rest.device}"
@@ -64,8 +65,12 @@ class SplitModel:
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32. Raises BadRequest for a bad batch, TooLarge when memory runs out."""
         check(batch, self)
-        self.rest.hidden = self.runner.run(batch, len(batch.ids))
+        self.rest.crossed = self.runner.run(batch, len(batch.ids))
         return self.rest.forward(batch)
+
+    def hidden(self) -> np.ndarray:
+        """(H, width) f32 of the batch that was run last."""
+        return self.rest.hidden()
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy a page of KV in all layers, here and there."""

@@ -1,4 +1,4 @@
-"""tokenize and perplexity: what a model makes of a text."""
+"""tokenize, embed and perplexity: what a model makes of a text."""
 
 import sys
 from dataclasses import asdict
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from localllm.cli.options import Device, Json, KVType, Model, Threads
+from localllm.cli.interrupt import stopping
+from localllm.cli.options import Context, Device, Json, KVType, Model, Threads
 from localllm.cli.printing import say, write_json, write_table
 from localllm.cli.waiting import Waiting
 from localllm.errors import NotFound
@@ -43,6 +44,40 @@ def tokenize(
 def ascii_bytes(data: bytes) -> str:
     """Bytes so that each shows: text as it is, the rest as escapes."""
     return repr(data.decode("utf-8", "backslashreplace"))
+
+
+def embed(
+    model: Model,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="The texts; else the lines of stdin.")
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option(help="mean, or last: which hidden rows make the vector.")
+    ] = "",
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many numbers, scaled to length 1 again.")
+    ] = None,
+    json: Json = False,
+    context: Context = None,
+    threads: Threads = None,
+    device: Device = "auto",
+) -> None:
+    """Turn texts into vectors: a line of numbers each."""
+    from localllm.llm import LLM
+
+    lines = texts or [line for line in sys.stdin.read().splitlines() if line]
+    with Waiting() as waiting:
+        llm = LLM.open(model, context=context, threads=threads, device=device, progress=waiting)
+        with llm:
+            made = llm.embedding(lines, pooling=pooling, dimensions=dimensions)
+            with stopping(made.cancel):
+                for delta in made:
+                    waiting("reading", *(delta.progress or (0, 0)))
+            vectors, usage = made.vectors, made.usage
+    if json:
+        write_json({"model": llm.name, "embeddings": vectors.tolist(), "usage": usage})
+    else:
+        print("\n".join(" ".join(f"{x:.7g}" for x in vector) for vector in vectors))
 
 
 def perplexity(
@@ -82,4 +117,4 @@ def read(file: Path | None) -> str:
         raise NotFound(f"{file} cannot be read as text: {error}") from None
 
 
-COMMANDS = {"tokenize": tokenize, "perplexity": perplexity}
+COMMANDS = {"tokenize": tokenize, "embed": embed, "perplexity": perplexity}

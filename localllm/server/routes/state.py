@@ -86,7 +86,7 @@ async def slots(call: Call) -> Response:
 
 ANSWERING = {
     "/v1/chat/completions", "/chat/completions", "/v1/completions", "/completion", "/completions",
-    "/infill",
+    "/infill", "/v1/embeddings", "/embeddings",
 }  # fmt: skip
 
 
