@@ -200,6 +200,7 @@ class LLM:
         request = Request(
             self._checked(ids), chosen, max_tokens=max_tokens, logprobs=logprobs, mask=mask,
             client=client, cache=cache, breakers=self._breakers(chosen),
+            pieces=self.tokenizer.token_bytes if has_text else None,
             end_ids=self.tokenizer.end_ids if has_text else frozenset(),
         )  # fmt: skip
         token_bytes = self.tokenizer.token_bytes if has_text else lambda _: b""

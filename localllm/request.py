@@ -1,6 +1,6 @@
 """What the engine is asked for and what it answers: token ids and plain data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Protocol
 
@@ -33,7 +33,8 @@ class Request:
     logprobs: None for none, 0 for the picked token's own, n for the n likeliest beside it.
     client: whom this is for; clients share the machine evenly. cache_key: prefixes are shared only
     between requests of one key (an adapter, a tenant); cache=False neither reads nor fills.
-    breakers: token sequences that end a repeated passage, for dry.
+    breakers: token sequences that end a repeated passage, for dry. pieces: a token's bytes, for
+    infill, which does nothing without.
     """
 
     ids: Sequence[int]
@@ -50,6 +51,7 @@ class Request:
     cache_key: str = ""
     mask: Mask | None = None
     breakers: Sequence[tuple[int, ...]] = ()
+    pieces: Callable[[int], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

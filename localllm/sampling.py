@@ -8,6 +8,7 @@ from localllm.errors import BadRequest
 
 FILTERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc")
 ORDER = (*FILTERS, "temperature")
+KNOWN = (*ORDER, "infill")  # what may be named
 SPELLINGS = {"typical_p": "typ_p", "typical": "typ_p", "temp": "temperature"}
 MANY = 2**31 - 1  # as far as a count may go
 BIASES, BREAKERS = 4096, 64  # entries a request may have
@@ -89,6 +90,12 @@ class Sampling:
     )
     mirostat_tau: float = knob(5.0, (0, 100, 0.1), "The surprise that mirostat aims for.")
     mirostat_eta: float = knob(0.1, UNIT, "How fast mirostat corrects itself.")
+    adaptive_target: float = knob(
+        -1.0, (-1, 1, 0.01), "Favour tokens of about this probability; below 0: off."
+    )
+    adaptive_decay: float = knob(
+        0.9, (0, 0.99, 0.01), "How slowly the mean that adaptive_target holds forgets."
+    )
     seed: int | None = knob(
         None, (-1, 2**64 - 1, 1), "The same seed, the same answer; -1: a new one."
     )
@@ -155,9 +162,9 @@ def _sampler_names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names):
         raise BadRequest("samplers must be a list of names, or names with ';' between.")
     names = tuple(SPELLINGS.get(name, name) for name in names)
-    unknown = [name for name in names if name not in ORDER]
+    unknown = [name for name in names if name not in KNOWN]
     if unknown:
-        raise BadRequest(f"There is no sampler {unknown[0]!r}.", f"There are {', '.join(ORDER)}.")
+        raise BadRequest(f"There is no sampler {unknown[0]!r}.", f"There are {', '.join(KNOWN)}.")
     if len(set(names)) < len(names):
         raise BadRequest("A sampler is named twice in samplers.")
     return names

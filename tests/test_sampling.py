@@ -18,10 +18,11 @@ OFF = Sampling(**NEUTRAL)
 FOUR = {0: 0.4, 1: 0.3, 2: 0.2, 3: 0.1}
 
 
-def after(name: str, sampling: Sampling, p=FOUR, past=(), chance=0.0, breakers=()) -> dict:
+def after(name: str, sampling: Sampling, p=FOUR, past=(), chance=0.0, breakers=(), **more) -> dict:
     """What a filter makes of a distribution, rounded."""
     candidates = Candidates(np.log(np.array(list(p.values()), np.float32)))
-    FILTERS[name](candidates, Moment(sampling, np.array(past, np.int32), chance, breakers))
+    moment = Moment(sampling, np.array(past, np.int32), chance, breakers, **more)
+    FILTERS[name](candidates, moment)
     shares = candidates.probabilities()
     return {candidates.id(i): round(float(x), 3) for i, x in enumerate(shares)}
 
@@ -63,6 +64,48 @@ def test_dry_by_eye():
     assert after("dry", replace(s, dry_penalty_last_n=5), past=past) == FOUR
 
 
+PIECES = [b"", b"a", b"ab", b"b", b"ba", b"c"]  # token 0 is an end
+
+
+@pytest.mark.parametrize(
+    "p, kept",
+    [
+        ([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], {0: 1.0}),  # 3 x 0.1 x 6 > 0.9
+        ([0.0, 0.6, 0.4, 0.0, 0.0, 0.0], {1: 1.0, 0: 0.0}),  # "a" takes what "ab" had
+        ([0.0, 0.3, 0.4, 0.2, 0.1, 0.0], {2: 1.0, 0: 0.0}),  # 0.7 and 0.3, and less than a third
+        (
+            [0.0, 0.2, 0.2, 0.2, 0.2, 0.2],
+            {1: 0.5, 3: 0.5, 0: 0.0},
+        ),  # 0.4, 0.4, 0.2
+        ([0.02, 0.18, 0.0, 0.4, 0.4, 0.0], {3: 0.952, 0: 0.048}),
+    ],
+)
+def test_infill_by_eye(p, kept):
+    shares = dict(enumerate(np.array(p) + 1e-12))
+    found = after("infill", OFF, shares, pieces=PIECES.__getitem__, ends=[0])
+    assert found == kept
+
+
+def test_infill_has_an_end_to_give_or_the_best():
+    flat = dict.fromkeys(range(6), 1 / 6)
+    apart = [b"", b"u", b"v", b"w", b"x", b"y"]
+    assert after("infill", OFF, flat, pieces=apart.__getitem__, ends=[0]) == {0: 1.0}
+    assert after("infill", OFF, flat, pieces=apart.__getitem__) == {0: 1.0}
+    narrowed = Candidates(np.zeros(7, np.float32))
+    narrowed.cut(np.arange(1, 7))  # without the end
+    pieces = [*apart, b"z"].__getitem__
+    FILTERS["infill"](narrowed, Moment(OFF, np.zeros(1, np.int32), 0.0, (), pieces, [0]))
+    assert [narrowed.id(i) for i in range(len(narrowed))] == [0]
+    assert after("infill", OFF, flat) == dict.fromkeys(flat, 0.167)  # without pieces
+
+
+def test_infill_ends_a_greedy_answer_too():
+    row = np.log(np.array([0.3, 0.7, 1e-9, 1e-9], np.float32))
+    s = Sampling(temperature=0, samplers=("top_k", "infill"), top_k=2)
+    pick = sampler(s, end_ids=frozenset([0]), pieces=PIECES.__getitem__)
+    assert pick.pick(row.copy(), np.zeros(1, np.int32))[0] == 0
+
+
 def test_every_knob_off_changes_nothing():
     row = np.log(np.array(list(FOUR.values()), np.float32))
     counts = np.zeros(4)
@@ -98,6 +141,7 @@ def test_knobs_go_by_other_names_too():
 
 def test_samplers_are_named_as_llama_cpp_names_them():
     assert Sampling().samplers == ORDER
+    assert Sampling(samplers="top_k;infill").samplers == ("top_k", "infill")
     assert Sampling(samplers="top_k;typical_p;temp").samplers == ("top_k", "typ_p", "temperature")
     for wrong in ("top_k;top_k", "bottom_k", [3], 5):
         with pytest.raises(BadRequest):
@@ -280,3 +324,31 @@ def test_mirostat_holds_the_surprise_it_is_asked_for(version, target):
     for n in range(600):
         pick.pick(row.copy(), np.zeros(n + 1, np.int32))
     assert np.mean(surprises[100:]) == pytest.approx(target, rel=0.1)
+
+
+def test_adaptive_p_against_its_definition():
+    row = np.random.default_rng(2).normal(size=50).astype(np.float32) * 2
+    s = Sampling(**{**NEUTRAL, "adaptive_target": 0.3, "adaptive_decay": 0.8})
+    pick, past, total, weight = sampler(s, 50), [0], 0.3 * 5, 5.0
+    p = naive_sampling.softmax(dict(enumerate(map(float, row))))
+    for _ in range(30):
+        aim = min(1.0, max(0.0, 0.6 - total / weight))
+        away = {id: abs(x - aim) / 0.3 for id, x in p.items()}
+        want = naive_sampling.softmax({id: 5 - 10 * d * d / (1 + d) for id, d in away.items()})
+        assert pick._adaptive.aim == pytest.approx(aim, abs=1e-5)
+        found = Candidates(row.copy())
+        pick._adaptive.filter(found)
+        assert found.probabilities() == pytest.approx(list(want.values()), abs=1e-5)
+        past.append(pick.pick(row.copy(), np.array(past, np.int32))[0])
+        total, weight = p[past[-1]] + 0.8 * total, 1 + 0.8 * weight
+
+
+def test_adaptive_p_holds_the_probability_it_is_asked_for():
+    row = -0.7 * np.arange(12).astype(np.float32)
+    p = naive_sampling.softmax(dict(enumerate(map(float, row))))
+    means = []
+    for target in (0.1, 0.3, 0.45):
+        pick = sampler(Sampling(**{**NEUTRAL, "adaptive_target": target}), 12)
+        picked = [p[pick.pick(row.copy(), np.zeros(n + 1, np.int32))[0]] for n in range(600)]
+        means.append(np.mean(picked))
+    assert means == sorted(means) and means[1] == pytest.approx(0.3, rel=0.15)

@@ -9,6 +9,7 @@ from math import inf, log
 
 import numpy as np
 
+from localllm.engine import infill as fill
 from localllm.engine.candidates import Candidates
 from localllm.sampling import Sampling
 
@@ -23,6 +24,8 @@ class Moment:
     past: np.ndarray  # (n,) i32, prompt and answer so far
     chance: float  # random, 0 <= chance < 1
     breakers: Sequence[tuple[int, ...]] = ()
+    pieces: Callable[[int], bytes] | None = None
+    ends: Sequence[int] | np.ndarray = ()
 
 
 def penalties(c: Candidates, at: Moment) -> None:
@@ -131,9 +134,15 @@ def temperature(c: Candidates, at: Moment) -> None:
         c.logits = c.logits / np.float32(max(heat, 1e-4))
 
 
+def infill(c: Candidates, at: Moment) -> None:
+    """For filling gaps: end where that is likely, else only what is."""
+    if at.pieces is not None:
+        fill.infill(c, at.pieces, at.ends)
+
+
 FILTERS: dict[str, Callable[[Candidates, Moment], None]] = {
     f.__name__: f
-    for f in (penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature)
+    for f in (penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, infill)
 }
 
 ACTIVE: dict[str, Callable[[Sampling], bool]] = {
@@ -147,6 +156,7 @@ ACTIVE: dict[str, Callable[[Sampling], bool]] = {
     "top_p": lambda s: s.top_p < 1,
     "min_p": lambda s: s.min_p > 0,
     "xtc": lambda s: s.xtc_probability > 0 and s.xtc_threshold <= 0.5,
+    "infill": lambda s: True,  # off by not being named
     "temperature": lambda s: s.temperature != 1 or s.dynatemp_range > 0,
 }
 

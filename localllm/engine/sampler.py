@@ -4,6 +4,7 @@ from math import inf, isfinite, log
 
 import numpy as np
 
+from localllm.engine.adaptive import Adaptive
 from localllm.engine.candidates import Candidates
 from localllm.engine.filters import ACTIVE, FILTERS, Moment
 from localllm.engine.mirostat import Mirostat
@@ -38,10 +39,12 @@ class Sampler:
         self._request, self._vocab, self._mask = request, vocab, request.mask
         names = ("temperature",) if s.mirostat else s.samplers
         self._chain = [FILTERS[name] for name in names if ACTIVE[name](s)]
-        if s.greedy:
+        if s.greedy and "infill" not in names:
             edits = () if s.mirostat else ("penalties", "dry")
             self._chain = [FILTERS[n] for n in names if n in edits and ACTIVE[n](s)]
         self._mirostat = Mirostat(s, vocab) if s.mirostat and not s.greedy else None
+        adapts = s.adaptive_target >= 0 and not s.mirostat and not s.greedy
+        self._adaptive = Adaptive(s) if adapts else None
         self._ends = np.array([id for id in request.end_ids if 0 <= id < vocab], np.int64)
         self._biased = np.array(list(s.logit_bias), np.int64)
         self._biases = np.array(list(s.logit_bias.values()), np.float32)
@@ -76,7 +79,8 @@ class Sampler:
 
     def _choose(self, row: np.ndarray, past: np.ndarray) -> int:
         chance = draw(self.seed, len(past), CHANCE)
-        at = Moment(self.sampling, past, chance, self._request.breakers)
+        asked = self._request
+        at = Moment(self.sampling, past, chance, asked.breakers, asked.pieces, self._ends)
         candidates = Candidates(row)
         best = row.max()
         if not isfinite(best):
@@ -87,6 +91,8 @@ class Sampler:
             return candidates.id(int(candidates.logits.argmax()))
         if self._mirostat:
             self._mirostat.filter(candidates)
+        if self._adaptive:
+            self._adaptive.filter(candidates)
         return self._draw(candidates, draw(self.seed, len(past)))
 
     def _draw(self, candidates: Candidates, number: float) -> int:
@@ -97,6 +103,8 @@ class Sampler:
             index = int(np.flatnonzero(p)[-1])
         if self._mirostat:
             self._mirostat.learn(float(p[index]))
+        if self._adaptive:
+            self._adaptive.learn(index)
         return candidates.id(index)
 
 

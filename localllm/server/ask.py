@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from localllm.errors import BadRequest
-from localllm.sampling import ORDER, SPELLINGS, Sampling, knob_names
+from localllm.sampling import KNOWN, SPELLINGS, Sampling, knob_names
 from localllm.server.endpoint import Call
 from localllm.server.pump import Reply
 from localllm.server.running import together
@@ -117,10 +117,10 @@ def _ids(key: Any, llm: Any) -> list[int]:
 
 
 def _samplers(names: Any) -> tuple[str, ...]:
-    """Those that there are, once each: llama.vscode also asks for `infill`."""
+    """Those that there are, once each; llama-server leaves others out, too."""
     names = names.split(";") if isinstance(names, str) else names
     known = [SPELLINGS.get(name, name) for name in names]
-    return tuple(dict.fromkeys(name for name in known if name in ORDER))
+    return tuple(dict.fromkeys(name for name in known if name in KNOWN))
 
 
 def _plain(value: Any, kind: Any) -> Any:

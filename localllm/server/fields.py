@@ -70,7 +70,7 @@ SAMPLING = KNOBS + (
         "samplers",
         {"anyOf": [{"type": "array", "items": NAME, "maxItems": 32}, NAME]},
         "The samplers to use, in order: " + ", ".join(f"`{name}`" for name in Sampling().samplers)
-        + ". Other names are left out, as llama-server does.",
+        + "; and `infill`, for filling gaps. Other names are left out, as llama-server does.",
     ),
     Field(
         "dry_sequence_breakers",
