@@ -176,6 +176,23 @@ def test_hidden_rows_beside_logits(numbers, opened):
     assert model.hidden().shape == (0, model.width)
 
 
+def test_rows_that_share_a_long_prefix(opened):
+    """More spans in all than a context has; and a deep row beside shallow ones."""
+    _, model = opened({"pages": 120, "max_rows": 64, "context": 1600}, context=1600)
+    shared = np.random.default_rng(4).integers(0, 320, 1504).tolist()
+    for at in range(0, 1504, 64):
+        part = Part(shared[at : at + 64], np.arange(94), at, [])
+        model.forward(batch_of(part))
+    own = [np.append(np.arange(94), 94 + s) for s in range(12)]
+    alone = [model.forward(batch_of(Part([s], own[s], 1504))).copy() for s in range(12)]
+    together = model.forward(batch_of(*(Part([s], own[s], 1504) for s in range(12))))
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+    rows = [Part([0], own[0], 1504), Part([7], np.array([110]), 0), Part([7], np.array([111]), 0)]
+    got = model.forward(batch_of(*rows)).copy()
+    np.testing.assert_array_equal(got[0], alone[0][0])
+    np.testing.assert_array_equal(got[1], got[2])
+
+
 def test_many_sequences_decode_together(opened):
     """As many as split spans apart, and more than that."""
     _, model = opened({"pages": 400, "max_rows": 64, "context": 256}, context=256)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from quant.elementary import exp, exp2, sigmoid
 from quant.jit import kernel
 from quant.simd import (
     BYTES,
@@ -10,7 +11,6 @@ from quant.simd import (
     absolute,
     bits,
     column,
-    exp,
     fma,
     get_i16,
     get_i32,
@@ -34,12 +34,13 @@ from quant.simd import (
     put_i64,
     put_u8,
     shift_right,
-    sigmoid,
     splat_byte,
     splat_f32,
     splat_i32,
     spread_bits,
     store_bytes,
+    store_eight,
+    store_eight_ints,
     store_f32,
     store_halves,
     store_i32,
@@ -64,9 +65,13 @@ from quant.tiles import (
     fma_tiles,
     int_zeros_like,
     ints_at,
+    merge_rows,
     multiply_ints,
+    rows_at,
     scale_rows,
+    store_peaks,
     store_rows,
+    store_totals,
     zeros,
 )
 
@@ -140,18 +145,21 @@ def curves(a, out):
     x = load_f32(a)
     store_f32(out, exp(x))
     store_f32(out + 64, sigmoid(x))
+    store_f32(out + 128, exp2(x))
 
 
 def test_exp_and_sigmoid():
     """To a few units in the last place, and with the right ends."""
     for x in np.linspace(-86.9, 87.9, 40 * LANES).astype("f4").reshape(40, LANES):
-        out = floats(run(curves, x, results=2))
+        out = floats(run(curves, x, results=3))
         np.testing.assert_allclose(out[0], np.exp(x.astype("f8")), rtol=4e-7)
         want = 1 / (1 + np.exp(-x.astype("f8")))
         np.testing.assert_allclose(out[1], want, rtol=1e-6, atol=1e-37)
+        np.testing.assert_allclose(out[2], np.exp2(x.astype("f8")), rtol=3e-6, atol=1e-37)
     x = np.resize(np.array([-1e30, -200, 0, 500], "f4"), LANES)
-    out = floats(run(curves, x, results=2))
+    out = floats(run(curves, x, results=3))
     assert (out[0, :3] == [0, 0, 1]).all() and out[0, 3] > 1e38
+    assert (out[2, :3] == [0, 0, 1]).all()
     np.testing.assert_allclose(out[1, :4], [0, 0, 0.5, 1], atol=1e-37)
 
 
@@ -289,6 +297,50 @@ def test_tile_arithmetic(rng):
     np.testing.assert_allclose(floats(out[:10]), np.concatenate(want), rtol=3e-6, atol=1e-3)
     np.testing.assert_array_equal(ints(out[10:12]), 4 * i.astype(int) + 0 * s.astype(int))
     np.testing.assert_allclose(floats(out[12:]), x * s * s, rtol=3e-6, atol=1e-6)
+
+
+@kernel(3, __name__)
+def across(numbers, ints_address, out):
+    """Peaks, then totals, of 2 rows and of 8; totals of whole numbers."""
+    two, eight = rows_at(zeros(2), numbers, BYTES), rows_at(zeros(8), numbers, BYTES)
+    store_peaks(out, two)
+    store_totals(out + 8, two)
+    store_peaks(out + 64, eight)
+    store_totals(out + 96, eight)
+    store_totals(out + 128, ints_at(zeros(8), ints_address, 4))
+
+
+def test_reductions_across_lanes_do_not_depend_on_the_number_of_rows(rng):
+    numbers = rng.normal(size=(8, LANES)).astype("<f4")
+    whole = rng.integers(-9999, 9999, 8).astype("<i4")
+    out = run(across, numbers, whole, results=3)
+    f = out.view("<f4")
+    np.testing.assert_array_equal(f[0, :2], numbers[:2].max(axis=1))
+    np.testing.assert_array_equal(f[1, :8], numbers.max(axis=1))
+    np.testing.assert_allclose(f[1, 8:], numbers.sum(axis=1, dtype="f8"), atol=1e-5)
+    np.testing.assert_array_equal(f[0, 2:4], f[1, 8:10])
+    np.testing.assert_array_equal(out.view("<i4")[2, :8], whole * LANES)
+
+
+@kernel(2, __name__)
+def merged(numbers, out):
+    t = rows_at(zeros(2), numbers, BYTES)
+    store_rows(t, out, 64)
+    merge_rows(t, out, 64, numbers, numbers + 8)
+    store_eight(out + 128, load_f32(numbers))
+    store_eight_ints(out + 192, load_i32(numbers))
+
+
+def test_rows_merged_into_memory(rng):
+    numbers = rng.normal(size=(2, LANES)).astype("<f4")
+    out = run(merged, numbers, results=4)
+    a, b = numbers.ravel()[:2], numbers.ravel()[2:4]
+    want = numbers * a[:, None].astype("f8") + numbers * b[:, None].astype("f8")
+    np.testing.assert_allclose(floats(out)[:2], want, rtol=1e-5, atol=1e-6)
+    some = min(LANES, 8)
+    for row in (2, 3):
+        np.testing.assert_array_equal(out.view("<f4")[row, :some], numbers[0, :some])
+        assert not out.view("<f4")[row, some:].any()
 
 
 # ---- which processor ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import (
     BATCH,
     FIRST_TASKS,
+    MERGES,
     OWN,
     POSITIONS,
     SPAN,
@@ -22,9 +23,11 @@ from localllm.kernels.fields import (
     TASK_ROW,
     TASK_SPAN,
     TASK_TABLE,
+    TASKS,
     WANTED_INDEX,
     arg,
     is_single,
+    round_up,
     scratch_of,
 )
 from localllm.kernels.pages import (
@@ -37,13 +40,13 @@ from localllm.kernels.pages import (
     v_page,
     v_scales,
 )
+from quant.elementary import exp2
 from quant.jit import kernel
 from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import (
     BYTES,
     LANES,
-    exp,
     fma,
     get_f32,
     get_i32,
@@ -52,48 +55,78 @@ from quant.simd import (
     load_f32,
     load_i32,
     maximum,
-    peak,
+    minimum,
     put_f32,
     splat_f32,
     store_f32,
     store_low_halves,
     to_i32,
-    total,
+    zero_below,
 )
-from quant.tiles import dot_pairs, int_zeros_like, scale_rows, store_rows, zeros
+from quant.tiles import (
+    dot_pairs,
+    int_zeros_like,
+    merge_rows,
+    rows_at,
+    scale_rows,
+    store_peaks,
+    store_rows,
+    store_totals,
+    zeros,
+)
 
 (Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
- WINDOW, SOFTCAP, PARTS, PART_BYTES, PART_ROWS, PANELS_OUT, LANE_OUT, LANE_BYTES,
- ROWS_OUT, OUT_STRIDE, LAST) = range(OWN, OWN + 21)  # fmt: skip
+ WINDOW, SOFTCAP, PARTS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
+ LAST) = range(OWN, OWN + 19)  # fmt: skip
 
+LOG2_E = 1.4426950408889634  # scores are in powers of two
 LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
+TINY = 1e-37  # weights below it count as nothing
 PAGES = SPAN // PAGE
 ROW_BYTES = SPAN * 4  # of scores
-TOTAL, PEAK = 0, 4  # behind the sums of a part: what they are divided by, the highest score
 
-# Of a lane's scratch: scores of 8 rows, their 16-bit weights, the scales of those and of V, the
-# highest of each row, parts.
+# Numbers of the 8 rows of a tile stand in a place of their own, as wide as the widest vector.
+NUMBERS = 64
+# A state is what is known of 8 rows after some spans: what the sums are to be divided by, the
+# highest score, and the sums, a row after the other.
+TOTALS, PEAKS, SUMS = 0, NUMBERS, 2 * NUMBERS
+
+# Of a lane's scratch: scores of 8 rows, their 16-bit weights, scales of V; a vector a row that is
+# still to be reduced, twice; numbers of the rows; states.
 WEIGHTS = 8 * ROW_BYTES
-WEIGHT_SCALES = WEIGHTS + 8 * SPAN * 2
-PEAKS = WEIGHT_SCALES + 64
-V_SCALES = PEAKS + 64
-PART = V_SCALES + 4 * SPAN
+V_SCALES = WEIGHTS + 8 * SPAN * 2
+FIRST, SECOND = V_SCALES + 4 * SPAN, V_SCALES + 4 * SPAN + 8 * BYTES
+HERE, WHOLE, LARGEST, INVERSE, WEIGHT_SCALES, OLD, NEW = (
+    SECOND + 8 * BYTES + NUMBERS * n for n in range(7)
+)
+STATES = NEW + NUMBERS
 
 
-def part_bytes(v_dims: int) -> int:
-    """Bytes of one row's result for one span."""
-    return -(-v_dims // 32) * 128 + 64
+def state_bytes(v_dims: int) -> int:
+    """Bytes of the state of 8 rows."""
+    return SUMS + 8 * round_up(v_dims, 32) * 4
+
+
+def part_bytes(v_dims: int, group: int) -> int:
+    """Bytes of the states of one token's heads that share a KV head."""
+    return -(-group // 8) * state_bytes(v_dims)
 
 
 def scratch_bytes(v_dims: int, group: int) -> int:
     """What a lane needs: the above, states of 8 tokens of a group, and an output row of it."""
-    return PART + 16 * group * part_bytes(v_dims) + group * v_dims * 4 + 4096
+    return STATES + group * state_bytes(v_dims) + group * v_dims * 4 + 4096
 
 
-def part_rows(group: int) -> int:
-    """Rows that the register tiles of one token's group write: `group` and what pads the last."""
-    rest = group % 8
-    return group - rest + next(tile for tile in (0, 2, 4, 8) if tile >= rest)
+@inline
+def state_size(args):
+    """Bytes of the state of 8 rows."""
+    return SUMS + 32 * padded_dims(args)
+
+
+@inline
+def padded_dims(args):
+    """Dims of a head of V, up to a multiple of 32."""
+    return (arg(args, V_DIMS) + 31) // 32 * 32
 
 
 @inline
@@ -131,74 +164,89 @@ def score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, out
 
 @inline
 def hide(args, scores, first, pages, position):
-    """One row of scores: capped, what may not be seen pushed down; the highest of them."""
+    """One row of scores: capped, and what may not be seen pushed down."""
     low = first_position(position, arg(args, WINDOW)) - first
-    seen, top, end = position + 1 - first, splat_f32(np.float32(LOW)), pages * PAGE
+    seen, end = position + 1 - first, pages * PAGE
     cap = get_f32(args + 8 * SOFTCAP)
-    if cap > np.float32(0):  # cap * tanh(v / cap)
-        one = splat_f32(np.float32(1))
+    if cap > np.float32(0):  # cap * tanh(v / cap), in powers of two
+        one, double = splat_f32(np.float32(1)), splat_f32(np.float32(2 * LOG2_E) / cap)
         for c in range(0, end, LANES):
-            e = exp(load_f32(scores + 4 * c) * splat_f32(np.float32(2) / cap))
+            e = exp2(minimum(load_f32(scores + 4 * c) * double, splat_f32(np.float32(64))))
             store_f32(scores + 4 * c, (e - one) / (e + one) * splat_f32(cap))
     if low > 0 or seen < end:
         for c in range(0, end, LANES):
             v = load_f32(scores + 4 * c)
             store_f32(scores + 4 * c, lanes_between(v, low - c, seen - c, np.float32(10 * LOW)))
-    for c in range(0, end, LANES):
-        top = maximum(top, load_f32(scores + 4 * c))
-    return peak(top)
 
 
 @inline
-def soften(scores, scales, end, highest, part):
-    """e**(score - highest), summed up, then times the scale of V; the largest of those."""
-    shift, whole = splat_f32(highest), splat_f32(np.float32(0))
-    most = whole
-    for c in range(0, 4 * end, 4 * LANES):
-        weight = exp(load_f32(scores + c) - shift)
-        whole = whole + weight
-        weight = weight * load_f32(scales + c)
-        store_f32(scores + c, weight)
-        most = maximum(most, weight)
-    put_f32(part + TOTAL, total(whole))
-    put_f32(part + PEAK, highest)
-    return peak(most)
+def peaks_of(tile, args, count, step, position, begin, pages, memory):
+    """The highest score that each of `count` rows sees."""
+    for row in range(count):
+        scores, top = memory + row * ROW_BYTES, splat_f32(np.float32(LOW))
+        hide(args, scores, begin * PAGE, pages, position + step * row)
+        for c in range(0, pages * PAGE * 4, 4 * LANES):
+            top = maximum(top, load_f32(scores + c))
+        store_f32(memory + FIRST + row * BYTES, top)
+    store_peaks(memory + HERE, rows_at(tile, memory + FIRST, BYTES))
 
 
 @inline
-def weights_of(task, args, kv, begin, pages, count, step, memory, out):
-    """Scores of `count` rows to 16-bit weights, their scales, sums and peaks. Row after row in
-    each pass, so that the rows' chains of dependent steps overlap."""
-    pool, dims, end = head_pool(args, kv), (arg(args, V_DIMS) + 31) // 32 * 32, pages * PAGE
-    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
-    for p in range(pages):
-        v = v_scales(pool, entry(task, begin + p), group_bytes, k_size, dims)
-        for c in range(0, 4 * PAGE, 4 * LANES):
-            store_f32(memory + V_SCALES + p * 4 * PAGE + c, load_f32(v + c))
-    size, position = arg(args, PART_BYTES), arg(task, TASK_POSITION)
+def soften(tile, count, pages, memory):
+    """Scores to 2**(score - highest), summed up, then times the scale of V; the largest."""
     for row in range(count):
-        scores, at = memory + row * ROW_BYTES, position + step * row
-        put_f32(memory + PEAKS + 4 * row, hide(args, scores, begin * PAGE, pages, at))
+        scores, shift = memory + row * ROW_BYTES, splat_f32(get_f32(memory + HERE + 4 * row))
+        whole = most = splat_f32(np.float32(0))
+        for c in range(0, pages * PAGE * 4, 4 * LANES):
+            weight = exp2(load_f32(scores + c) - shift)
+            whole = whole + weight
+            weight = weight * load_f32(memory + V_SCALES + c)
+            store_f32(scores + c, weight)
+            most = maximum(most, weight)
+        store_f32(memory + FIRST + row * BYTES, whole)
+        store_f32(memory + SECOND + row * BYTES, most)
+    store_totals(memory + WHOLE, rows_at(tile, memory + FIRST, BYTES))
+    store_peaks(memory + LARGEST, rows_at(tile, memory + SECOND, BYTES))
+
+
+@inline
+def merge_numbers(state, here, whole, old_factor, new_factor):
+    """Totals and peaks of 8 more rows into a state; what its sums and the new ones are times."""
+    for c in range(0, 32, 4 * LANES):
+        old, new = load_f32(state + PEAKS + c), load_f32(here + c)
+        top = maximum(old, new)
+        a, b = exp2(old - top), exp2(new - top)
+        store_f32(state + PEAKS + c, top)
+        total = fma(load_f32(state + TOTALS + c), a, load_f32(whole + c) * b)
+        store_f32(state + TOTALS + c, total)
+        store_f32(old_factor + c, a)
+        store_f32(new_factor + c, b)
+
+
+@inline
+def quantise_weights(count, pages, memory):
+    """Weights to 16 bits, of each row as its largest allows."""
+    level = np.float32(V_LEVEL)
+    for c in range(0, 32, 4 * LANES):
+        largest = load_f32(memory + LARGEST + c)
+        inverse = zero_below(splat_f32(level) / largest, largest, np.float32(TINY))
+        store_f32(memory + INVERSE + c, inverse)
+        store_f32(memory + WEIGHT_SCALES + c, largest * splat_f32(np.float32(1) / level))
     for row in range(count):
-        highest, part = get_f32(memory + PEAKS + 4 * row), out + (row + 1) * size - 64
-        most = soften(memory + row * ROW_BYTES, memory + V_SCALES, end, highest, part)
-        put_f32(memory + PEAKS + 4 * row, most)
-    for row in range(count):
-        largest, level = get_f32(memory + PEAKS + 4 * row), np.float32(V_LEVEL)
-        inverse = splat_f32(level / largest if largest > np.float32(1e-37) else np.float32(0))
+        inverse = splat_f32(get_f32(memory + INVERSE + 4 * row))
         scores, halves = memory + row * ROW_BYTES, memory + WEIGHTS + row * SPAN * 2
-        for c in range(0, end, LANES):
+        for c in range(0, pages * PAGE, LANES):
             store_low_halves(halves + 2 * c, to_i32(load_f32(scores + 4 * c) * inverse))
-        put_f32(memory + WEIGHT_SCALES + 4 * row, largest / level)
 
 
 @inline
-def weigh(tile, task, args, kv, begin, pages, memory, out):
-    """16-bit weights times pages of V: the sums of a part for each row, at `out`."""
-    dims, pool, one = arg(args, V_DIMS), head_pool(args, kv), splat_f32(np.float32(1))
-    group_bytes, k_size, size = arg(args, GROUP_BYTES), arg(args, K_BYTES), arg(args, PART_BYTES)
-    for band in range((dims + 31) // 32 * 32 // BAND):
-        i, j, to = int_zeros_like(tile), int_zeros_like(tile), out + band * BAND * 4
+def weigh(tile, task, args, kv, begin, pages, memory, state):
+    """16-bit weights times pages of V, merged into the sums of a state."""
+    dims, pool, one = padded_dims(args), head_pool(args, kv), splat_f32(np.float32(1))
+    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
+    scales, old, new = memory + WEIGHT_SCALES, memory + OLD, memory + NEW
+    for band in range(dims // BAND):
+        i, j, to = int_zeros_like(tile), int_zeros_like(tile), state + SUMS + band * BAND * 4
         for p in range(pages):
             v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
             v += band * GROUP * BAND_BYTES
@@ -207,25 +255,29 @@ def weigh(tile, task, args, kv, begin, pages, memory, out):
                 i = dot_pairs(i, load_i32(v + pair * 4 * BAND), x, SPAN * 2)
                 if VECTORS == 2:
                     j = dot_pairs(j, load_i32(v + pair * 4 * BAND + BYTES), x, SPAN * 2)
-        store_rows(scale_rows(i, one, memory + WEIGHT_SCALES, 4), to, size)
+        merge_rows(scale_rows(i, one, scales, 4), to, 4 * dims, old, new)
         if VECTORS == 2:
-            store_rows(scale_rows(j, one, memory + WEIGHT_SCALES, 4), to + BYTES, size)
+            merge_rows(scale_rows(j, one, scales, 4), to + BYTES, 4 * dims, old, new)
 
 
 @inline
-def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
+def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory,
+              state):  # fmt: skip
     """`count` rows, their positions `step` apart, against the span from page `begin` on."""
-    last = arg(task, TASK_POSITION) + step * (count - 1)
-    pages = min(PAGES, last // PAGE + 1 - begin)
+    position = arg(task, TASK_POSITION)
+    pages = min(PAGES, (position + step * (count - 1)) // PAGE + 1 - begin)
     score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, memory)
-    weights_of(task, args, kv, begin, pages, count, step, memory, out)
-    weigh(tile, task, args, kv, begin, pages, memory, out)
+    peaks_of(tile, args, count, step, position, begin, pages, memory)
+    soften(tile, count, pages, memory)
+    merge_numbers(state, memory + HERE, memory + WHOLE, memory + OLD, memory + NEW)
+    quantise_weights(count, pages, memory)
+    weigh(tile, task, args, kv, begin, pages, memory, state)
 
 
 @inline
-def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out):
+def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, state):
     """The same with the smallest register tile that holds the rows, 8 at the most."""
-    rows = (count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, out)
+    rows = (count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, state)
     if count > 4:
         tile_span(zeros(8), *rows)
     elif count > 2:
@@ -235,59 +287,71 @@ def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin,
 
 
 @inline
-def span(task, args, kv, begin, memory, out):
-    """All rows of a task, of one KV head, against one span: parts at `out`, head after head."""
+def load_v_scales(task, args, kv, begin, memory):
+    """The scales of V of a span, as far as the task sees it."""
+    last = arg(task, TASK_POSITION) + arg(task, TASK_COUNT) - 1
+    for p in range(min(PAGES, last // PAGE + 1 - begin)):
+        page = entry(task, begin + p)
+        v = v_scales(head_pool(args, kv), page, arg(args, GROUP_BYTES), arg(args, K_BYTES),
+                     padded_dims(args))  # fmt: skip
+        for c in range(0, 4 * PAGE, 4 * LANES):
+            store_f32(memory + V_SCALES + p * 4 * PAGE + c, load_f32(v + c))
+
+
+@inline
+def span(task, args, kv, begin, memory, states):
+    """All rows of a task, of one KV head, against one span, into their states: 8 heads of a
+    token in each, or 8 tokens of a head."""
     dims, heads, count = arg(args, K_DIMS), arg(args, HEADS), arg(task, TASK_COUNT)
     group, row = heads // arg(args, KV_HEADS), arg(task, TASK_ROW)
     q = arg(args, Q) + (row * heads + kv * group) * 2 * dims
     scales = arg(args, Q_SCALES) + (row * heads + kv * group) * 4
-    if count == 1:
-        for h in range(0, group, 8):
-            rows_span(
-                min(group - h, 8), task, args, kv, q + h * 2 * dims, 2 * dims, scales + 4 * h, 4,
-                0, begin, memory, out + h * arg(args, PART_BYTES),
-            )  # fmt: skip
-    else:
-        for h in range(group):
-            rows_span(
-                count, task, args, kv, q + h * 2 * dims, heads * 2 * dims, scales + 4 * h,
-                4 * heads, 1, begin, memory, out + h * count * arg(args, PART_BYTES),
-            )  # fmt: skip
+    load_v_scales(task, args, kv, begin, memory)
+    single = count == 1
+    tiles, apart = ((group + 7) // 8, 8) if single else (group, 1)
+    stride, step = (1, 0) if single else (heads, 1)
+    for k in range(tiles):
+        rows = min(group - 8 * k, 8) if single else count
+        at = k * apart
+        rows_span(
+            rows, task, args, kv, q + at * 2 * dims, stride * 2 * dims, scales + 4 * at,
+            4 * stride, step, begin, memory, states + k * state_size(args),
+        )  # fmt: skip
 
 
 @inline
-def copy(source, target, size):
-    """Copy vectors."""
-    for c in range(0, size, 4 * LANES):
-        store_f32(target + c, load_f32(source + c))
+def begin_states(args, states, count):
+    """States of rows that have seen nothing yet."""
+    size = state_size(args)
+    for state in range(states, states + count * size, size):
+        for c in range(0, size, 4 * LANES):
+            store_f32(state + c, splat_f32(np.float32(0)))
+        for c in range(PEAKS, PEAKS + 32, 4 * LANES):
+            store_f32(state + c, splat_f32(np.float32(LOW)))
 
 
 @inline
-def merge(part, state, rows, size, first):
-    """Add the parts of a span to the states of `rows` rows. What sees nothing changes no bit."""
-    if first:
-        copy(part, state, rows * size)
-        return
-    sums = size - 64
+def merge(args, part, state, rows, memory):
+    """Add the part of a span to the state of up to 8 rows. What sees nothing changes no bit."""
+    dims = padded_dims(args)
+    merge_numbers(state, part + PEAKS, part + TOTALS, memory + OLD, memory + NEW)
     for row in range(rows):
-        r = row * size
-        old, here = get_f32(state + r + sums + PEAK), get_f32(part + r + sums + PEAK)
-        new = max(old, here)
-        a, b = exp(splat_f32(old - new)), exp(splat_f32(here - new))
-        for c in range(r, r + sums + 4 * LANES, 4 * LANES):
+        a = splat_f32(get_f32(memory + OLD + 4 * row))
+        b = splat_f32(get_f32(memory + NEW + 4 * row))
+        for c in range(SUMS + 4 * row * dims, SUMS + 4 * (row + 1) * dims, 4 * LANES):
             store_f32(state + c, fma(load_f32(state + c), a, load_f32(part + c) * b))
-        put_f32(state + r + sums + PEAK, new)
 
 
 @inline
-def divide(state, v_dims, size, out):
-    """The answer of one row: its sums over its total, `v_dims` f32."""
-    inverse = np.float32(1) / get_f32(state + size - 64 + TOTAL)
-    whole = v_dims // LANES * LANES
+def divide(args, state, row, out):
+    """The answer of one row of a state: its sums over its total, f32."""
+    inverse = np.float32(1) / get_f32(state + TOTALS + 4 * row)
+    sums, dims = state + SUMS + 4 * row * padded_dims(args), arg(args, V_DIMS)
+    whole = dims // LANES * LANES
     for c in range(0, 4 * whole, 4 * LANES):
-        store_f32(out + c, load_f32(state + c) * splat_f32(inverse))
-    for c in range(4 * whole, 4 * v_dims, 4):
-        put_f32(out + c, get_f32(state + c) * inverse)
+        store_f32(out + c, load_f32(sums + c) * splat_f32(inverse))
+    for c in range(4 * whole, 4 * dims, 4):
+        put_f32(out + c, get_f32(sums + c) * inverse)
 
 
 @inline
@@ -310,60 +374,63 @@ def emit(args, row, kv, memory, single, lane):
                 quantise(memory + 128 * k, block, row % PANEL, PANEL)
 
 
+@inline
+def emit_task(args, task, kv, states, answer, lane):
+    """A group's answers for the tokens of a task, by way of a row at `answer`."""
+    batch, group, count = arg(args, BATCH), arg(args, HEADS) // arg(args, KV_HEADS), 1
+    if not arg(batch, SPLIT):
+        count = arg(task, TASK_COUNT)
+    for t in range(count):
+        row = arg(task, TASK_ROW) + t
+        if arg(args, LAST):
+            row = get_i64(arg(batch, WANTED_INDEX) + 8 * row)
+        if row >= 0:
+            for h in range(group):
+                tile, at = (h // 8, h % 8) if count == 1 else (h, t)
+                state = states + tile * state_size(args)
+                divide(args, state, at, answer + h * arg(args, V_DIMS) * 4)
+            emit(args, row, kv, answer, is_single(args), lane)
+
+
 @kernel(4)
 def attend(args, begin, end, lane):
-    """Units are (task, KV head). A task of one span leaves its parts to `merge_spans`; another
-    goes through its whole context and emits its rows."""
-    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), arg(args, PART_BYTES)
-    kv_heads = arg(args, KV_HEADS)
-    group, part = arg(args, HEADS) // kv_heads, memory + PART
-    state = part + 8 * group * size
+    """Units are (KV head, task), so that a lane stays with one head's pages. A task of one span
+    leaves its part to `merge_spans`; another goes through its whole context and emits its rows."""
+    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), state_size(args)
+    tasks, group = arg(batch, TASKS), arg(args, HEADS) // arg(args, KV_HEADS)
     for unit in range(begin, end):
-        task, kv = arg(batch, TASK_LIST) + unit // kv_heads * TASK_BYTES, unit % kv_heads
+        kv, task = unit // tasks, arg(batch, TASK_LIST) + unit % tasks * TASK_BYTES
         position, count = arg(task, TASK_POSITION), arg(task, TASK_COUNT)
         low = first_position(position, arg(args, WINDOW)) // SPAN
+        high = (position + count - 1) // SPAN
+        tiles, states = (group + 7) // 8 if count == 1 else group, memory + STATES
         if arg(batch, SPLIT):
-            if arg(task, TASK_SPAN) >= low:
-                out = arg(args, PARTS) + unit * arg(args, PART_ROWS) * size
-                span(task, args, kv, arg(task, TASK_SPAN) * PAGES, memory, out)
-            continue
-        for s in range(low, (position + count - 1) // SPAN + 1):
-            span(task, args, kv, s * PAGES, memory, part)
-            merge(part, state, group * count, size, s == low)
-        for t in range(count):
-            row = arg(task, TASK_ROW) + t
-            if arg(args, LAST):
-                row = get_i64(arg(batch, WANTED_INDEX) + 8 * row)
-            if row >= 0:
-                for h in range(group):
-                    v_dims = arg(args, V_DIMS)
-                    divide(state + (h * count + t) * size, v_dims, size, part + h * v_dims * 4)
-                emit(args, row, kv, part, False, lane)
+            states = arg(args, PARTS) + unit * tiles * size
+            low, high = max(low, arg(task, TASK_SPAN)), arg(task, TASK_SPAN)
+        begin_states(args, states, tiles if low <= high else 0)
+        for s in range(low, high + 1):
+            span(task, args, kv, s * PAGES, memory, states)
+        if not arg(batch, SPLIT):
+            emit_task(args, task, kv, states, memory + STATES + group * size, lane)
 
 
 @kernel(4)
 def merge_spans(args, begin, end, lane):
-    """A row a unit: the parts of its spans, merged and emitted. A single token's answer goes
-    to each lane's own copy."""
-    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), arg(args, PART_BYTES)
-    kv_heads, single = arg(args, KV_HEADS), is_single(args)
-    group = arg(args, HEADS) // kv_heads
-    out = memory + group * size
-    for t in range(begin, end):
-        row = t
-        if arg(args, LAST):
-            row = get_i64(arg(batch, WANTED_INDEX) + 8 * t)
-        if row < 0:
-            continue
+    """Units are (KV head, row): the parts of a row's spans, merged and emitted. A single token's
+    answer goes to each lane's own copy."""
+    batch, memory, size = arg(args, BATCH), scratch_of(args, lane), state_size(args)
+    tasks, rows = arg(batch, TASKS), arg(batch, MERGES)
+    group = arg(args, HEADS) // arg(args, KV_HEADS)
+    tiles, states = (group + 7) // 8, memory + STATES
+    for unit in range(begin, end):
+        kv, t = unit // rows, unit % rows
         position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
         first = get_i64(arg(batch, FIRST_TASKS) + 8 * t)
-        low = first_position(position, arg(args, WINDOW)) // SPAN
-        for kv in range(kv_heads):
-            for s in range(low, position // SPAN + 1):
-                unit = (first + s) * kv_heads + kv
-                part = arg(args, PARTS) + unit * arg(args, PART_ROWS) * size
-                merge(part, memory, group, size, s == low)
-            for h in range(group):
-                v_dims = arg(args, V_DIMS)
-                divide(memory + h * size, v_dims, size, out + h * v_dims * 4)
-            emit(args, row, kv, out, single, lane)
+        begin_states(args, states, tiles)
+        for s in range(first_position(position, arg(args, WINDOW)) // SPAN, position // SPAN + 1):
+            part = arg(args, PARTS) + (kv * tasks + first + s) * tiles * size
+            for k in range(tiles):
+                at, count = k * size, min(group - 8 * k, 8)
+                merge(args, part + at, states + at, count, memory)
+        task = arg(batch, TASK_LIST) + first * TASK_BYTES
+        emit_task(args, task, kv, states, states + group * size, lane)

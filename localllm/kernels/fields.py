@@ -14,7 +14,8 @@ CHUNK = 16  # panels that go through a tile of weights before the next one is fe
 SPAN = 128  # positions whose scores are taken together: attention merges at multiples of it
 
 # The batch: how often each kind of op's units are to be done ...
-ONCE, CHUNKS, WANTED_CHUNKS, LOGIT_CHUNKS, TASKS, MERGES = range(6)
+ONCE, CHUNKS, WANTED_CHUNKS, LOGIT_CHUNKS = range(4)
+TASKS, MERGES, PANELS, WANTED_PANELS = range(4, 8)
 # ... and what its rows are, which count too.
 TOKENS, WANTED, SINGLE, SPLIT = 8, 9, 10, 11
 POSITIONS, TABLES, TASK_LIST, FIRST_TASKS, WANTED_ROWS, WANTED_INDEX = range(12, 18)

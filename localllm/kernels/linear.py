@@ -16,10 +16,11 @@ from localllm.kernels.fields import (
     rows_of,
     scratch_of,
 )
+from quant.elementary import sigmoid
 from quant.jit import kernel
 from quant.later import inline
-from quant.rows import PANEL, SLOT_BYTES, quantise
-from quant.simd import BYTES, LANES, fma, load_f32, sigmoid, splat_f32, store_f32
+from quant.rows import PANEL, SLOT_BYTES, quantise_some
+from quant.simd import BYTES, LANES, fma, load_f32, splat_f32, store_f32
 from quant.threads import call6
 
 TILES, SEGMENTS = OWN, OWN + 1
@@ -30,7 +31,7 @@ SEGMENT_FIELDS = 14
 GROUP = 32 // LANES  # tiles that make a block of 32 columns
 PART = 4  # panels that a gated group takes through its tiles at once
 
-SILU, GELU, RELU2, SIGMOID = range(4)
+SILU, GELU = range(2)
 
 
 @inline
@@ -84,11 +85,9 @@ def activate(kind, x):
     """The activation function of that number."""
     if kind == SILU:
         return x * sigmoid(x)
-    if kind == GELU:  # the tanh form: 0.5 x (1 + tanh u) = x sigmoid(2 u)
-        cube = x * x * x
-        u = fma(cube, splat_f32(np.float32(0.044715)), x)
-        return x * sigmoid(u * splat_f32(np.float32(1.5957691216057308)))
-    return sigmoid(x)
+    cube = x * x * x  # GELU in its tanh form: 0.5 x (1 + tanh u) = x sigmoid(2 u)
+    u = fma(cube, splat_f32(np.float32(0.044715)), x)
+    return x * sigmoid(u * splat_f32(np.float32(1.5957691216057308)))
 
 
 ACTIVATION = FIRST_SEGMENT + 2 * SEGMENT_FIELDS
@@ -102,7 +101,7 @@ def gated(args, begin, end, lane):
     gate, kind = args + 8 * FIRST_SEGMENT, arg(args, ACTIVATION)
     up, tiles = gate + 8 * SEGMENT_FIELDS, arg(gate, S_TILES)
     out, room = scratch_of(args, lane), PART * PANEL * BYTES
-    row = out + 2 * GROUP * room
+    values = out + 2 * GROUP * room
     for unit in range(begin, end):
         group, chunk = unit % groups, unit // groups
         last = min((chunk + 1) * CHUNK * PANEL, rows)
@@ -114,23 +113,22 @@ def gated(args, begin, end, lane):
                 add_bias(gate, tile, count, out + 2 * k * room)
                 multiply(up, tile, panel, single, lane, count, out + (2 * k + 1) * room)
                 add_bias(up, tile, count, out + (2 * k + 1) * room)
-            for t in range(count):
-                at = first + t
-                for k in range(min(GROUP, tiles - GROUP * group)):
-                    x = out + 2 * k * room + t * BYTES
-                    v = activate(kind, load_f32(x)) * load_f32(x + room)
-                    store_f32(row + k * BYTES, v)
-                    if arg(args, G_ROWS):
-                        y = arg(args, G_ROWS) + at * arg(args, G_STRIDE) + group * 128
-                        store_f32(y + k * BYTES, v)
+            for panel in range(first // PANEL, first // PANEL + (count + PANEL - 1) // PANEL):
+                at = panel * PANEL - first  # of the rows of this part
+                some = min(count - at, PANEL)
+                for t in range(some):
+                    for k in range(min(GROUP, tiles - GROUP * group)):
+                        x = out + 2 * k * room + (at + t) * BYTES
+                        v = activate(kind, load_f32(x)) * load_f32(x + room)
+                        store_f32(values + 128 * t + k * BYTES, v)
+                        if arg(args, G_ROWS):
+                            y = arg(args, G_ROWS) + (first + at + t) * arg(args, G_STRIDE)
+                            store_f32(y + group * 128 + k * BYTES, v)
                 if arg(args, G_PANELS):
-                    panel = arg(args, G_PANELS) + group * SLOT_BYTES
-                    if single:
-                        quantise(row, panel, 0, 1)
-                    else:
-                        panel = at // PANEL * arg(args, G_BLOCKS) + group
-                        panel = arg(args, G_PANELS) + panel * SLOT_BYTES * PANEL
-                        quantise(row, panel, at % PANEL, PANEL)
+                    slots = 1 if single else PANEL
+                    block = panel * arg(args, G_BLOCKS) + group
+                    block = arg(args, G_PANELS) + block * SLOT_BYTES * slots
+                    quantise_some(values, 128, block, some, slots)
 
 
 P_FROM, P_TO, P_STRIDE, P_BYTES = range(OWN, OWN + 4)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from localllm.kernels.fields import OWN, arg, is_single
+from localllm.kernels.fields import OWN, arg, is_single, rows_of
 from quant.jit import kernel
 from quant.later import inline
-from quant.rows import PANEL, SLOT_BYTES, quantise
-from quant.simd import LANES, fma, get_f32, load_f32, splat_f32, stack, store_f32, total
+from quant.rows import PANEL, SLOT_BYTES, quantise_some
+from quant.simd import LANES, fma, get_f32, load_f32, put_f32, splat_f32, stack, store_f32, total
 
 (X, X_STRIDE, WIDTH, COUNT, GAIN, EPSILON, CENTRE, SHIFT, PANELS_OUT, LANE_OUT, LANE_BYTES,
- ROWS_OUT, OUT_STRIDE, ADD) = range(OWN, OWN + 14)  # fmt: skip
+ ROWS_OUT, OUT_STRIDE, ADD, PIECES) = range(OWN, OWN + 15)  # fmt: skip
 
 
 @inline
@@ -56,31 +56,48 @@ def factor_and_mean(x, width, args):
     return np.float32(1) / np.sqrt(square + epsilon), mean
 
 
+@inline
+def write_rows(args, values, y, stride, count):
+    """32 columns of `count` rows, `values` being 128 bytes a row, to rows of f32 or added to."""
+    for t in range(count):
+        for c in range(0, 128, 4 * LANES):
+            v = load_f32(values + 128 * t + c)
+            if arg(args, ADD):
+                v = v + load_f32(y + t * stride + c)
+            store_f32(y + t * stride + c, v)
+
+
 @kernel(4)
 def norm(args, begin, end, lane):
-    """Rows begin to end - 1: (x - mean?) * rsqrt(mean square + epsilon) * gain + shift.
+    """(x - mean?) * rsqrt(mean square + epsilon) * gain + shift. Units are (panel of rows, piece
+    of their blocks), so that no two lanes write to one cache line.
 
     CENTRE: 0 RMS norm, 1 layer norm, -1 no norm. To int8 panels, to rows, or added to rows. A
     single token's panel goes to each lane's own copy.
     """
-    single, width = is_single(args), arg(args, WIDTH)
-    blocks, out, target = width // 32, stack(8), arg(args, PANELS_OUT)
-    slots = 1 if single else PANEL
+    single, width, pieces = is_single(args), arg(args, WIDTH), arg(args, PIECES)
+    blocks, target, slots = width // 32, arg(args, PANELS_OUT), PANEL
+    values, factors, means = stack(64), stack(8), stack(8)
     if single:
-        target = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES)
-    for t in range(begin, end):
-        x = arg(args, X) + t * arg(args, X_STRIDE)
-        f, m = factor_and_mean(x, width, args)
-        factor, mean = splat_f32(f), splat_f32(m)
-        panel = target + t // PANEL * blocks * SLOT_BYTES * PANEL
-        y = arg(args, ROWS_OUT) + t * arg(args, OUT_STRIDE)
-        for k in range(blocks):
-            scale_block(x, factor, mean, arg(args, GAIN), arg(args, SHIFT), 128 * k, out)
+        target, slots = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES), 1
+    for unit in range(begin, end):
+        panel, piece = unit // pieces, unit % pieces
+        count = min(rows_of(args) - PANEL * panel, PANEL)
+        x = arg(args, X) + panel * PANEL * arg(args, X_STRIDE)
+        y = arg(args, ROWS_OUT) + panel * PANEL * arg(args, OUT_STRIDE)
+        if unit == begin or piece == 0:
+            for t in range(count):
+                factor, mean = factor_and_mean(x + t * arg(args, X_STRIDE), width, args)
+                put_f32(factors + 4 * t, factor)
+                put_f32(means + 4 * t, mean)
+        for k in range(blocks * piece // pieces, blocks * (piece + 1) // pieces):
+            for t in range(count):
+                row, gain, shift = x + t * arg(args, X_STRIDE), arg(args, GAIN), arg(args, SHIFT)
+                factor = splat_f32(get_f32(factors + 4 * t))
+                mean = splat_f32(get_f32(means + 4 * t))
+                scale_block(row, factor, mean, gain, shift, 128 * k, values + 128 * t)
             if target:
-                quantise(out, panel + k * SLOT_BYTES * slots, t % PANEL, slots)
+                block = target + (panel * blocks + k) * SLOT_BYTES * slots
+                quantise_some(values, 128, block, count, slots)
             if arg(args, ROWS_OUT):
-                for c in range(0, 128, 4 * LANES):
-                    v = load_f32(out + c)
-                    if arg(args, ADD):
-                        v = v + load_f32(y + 128 * k + c)
-                    store_f32(y + 128 * k + c, v)
+                write_rows(args, values, y + 128 * k, arg(args, OUT_STRIDE), count)

@@ -100,6 +100,90 @@ def store_rows(context, tiles, address, stride):
     return types.void(tiles, types.intp, types.intp), generate
 
 
+@intrinsic
+def rows_at(context, tiles, address, stride):
+    """As many vectors of f32: vector t from address + t * stride."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, _):
+            return b.load(at(b, _place(b, args[1], args[2], t), _F), align=4)
+
+        return _each(b, tiles, one)
+
+    return tiles(tiles, types.intp, types.intp), generate
+
+
+@intrinsic
+def int_rows_at(context, tiles, address, stride):
+    """The same for i32."""
+    kind = types.UniTuple(i32v, tiles.count)
+
+    def generate(ctx, b, sig, args):
+        def one(t, _):
+            return b.load(at(b, _place(b, args[1], args[2], t), _I), align=4)
+
+        return _each(b, kind, one)
+
+    return kind(tiles, types.intp, types.intp), generate
+
+
+@intrinsic
+def larger_rows(context, tiles, address, stride):
+    """The larger of tiles[t] and the size of what stands at address + t * stride."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, old):
+            x = b.load(at(b, _place(b, args[1], args[2], t), _F), align=4)
+            size = call(b, f"llvm.fabs.v{LANES}f32", _F, x)
+            return b.select(b.fcmp_ordered(">", old, size), old, size)
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, types.intp, types.intp), generate
+
+
+def _across(combine):
+    """A row of T numbers in memory: the lanes of each vector combined.
+
+    Lanes i and i + half at each halving, whatever T is. Two vectors share the work of one.
+    """
+
+    @intrinsic
+    def store(context, address, tiles):
+        def generate(ctx, b, sig, args):
+            vectors = [b.extract_value(args[1], t) for t in range(tiles.count)]
+            width = LANES
+            while width > 1:
+                pairs = list(zip(vectors[::2], vectors[1::2], strict=False)) or [(vectors[0], None)]
+                vectors = [_halve(b, x, y, width, combine) for x, y in pairs]
+                width //= 2
+            for n, vector in enumerate(vectors):
+                place = b.add(args[0], ir.Constant(I64, 4 * vector.type.count * n))
+                b.store(vector, at(b, place, vector.type), align=4)
+            return nothing(ctx)
+
+        return types.void(types.intp, tiles), generate
+
+    return store
+
+
+def _halve(b, x, y, width, combine):
+    """Rows of `width` lanes in x, then those in y, each halved."""
+    count = x.type.count if y is None else 2 * x.type.count
+    low = [k for k in range(count) if k % width < width // 2]
+    high = [k + width // 2 for k in low]
+    y = x if y is None else y
+    return combine(b, shuffle(b, x, y, low), shuffle(b, x, y, high))
+
+
+def _add(b, p, q):
+    return b.fadd(p, q) if p.type.element == F32 else b.add(p, q)
+
+
+store_peaks = _across(lambda b, p, q: b.select(b.fcmp_ordered(">", p, q), p, q))
+store_totals = _across(_add)
+
+
 # ---- integer dot products -----------------------------------------------------------------------
 
 
@@ -299,3 +383,19 @@ def add_ints(context, ints, others):
         return _each(b, ints, lambda t, i: b.add(i, b.extract_value(args[1], t)), args[0])
 
     return ints(ints, others), generate
+
+
+@intrinsic
+def merge_rows(context, tiles, address, stride, old, new):
+    """Memory at address + t * stride, times the f32 of token t at `old`, plus tiles[t] times the
+    one at `new`."""
+
+    def generate(ctx, b, sig, args):
+        for t in range(tiles.count):
+            place = at(b, _place(b, args[1], args[2], t), _F)
+            a, z = (_f32_of(b, args[k], ir.Constant(I64, 4), t) for k in (3, 4))
+            part = b.fmul(b.extract_value(args[0], t), z)
+            b.store(fma_llvm(b, b.load(place, align=4), a, part), place, align=4)
+        return nothing(ctx)
+
+    return types.void(tiles, types.intp, types.intp, types.intp, types.intp), generate

@@ -15,7 +15,6 @@ from numba.core.extending import intrinsic, models, register_model
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 
-from quant.later import inline
 from quant.target import BYTES, LANES, TARGET
 
 I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
@@ -160,6 +159,8 @@ load_bytes = _loader(u8v, _B)
 store_f32 = _storer(f32v)
 store_i32 = _storer(i32v)
 store_bytes = _storer(u8v)
+store_eight = _storer(f32v, lambda b, x: shuffle(b, x, x, range(min(LANES, 8))))
+store_eight_ints = _storer(i32v, lambda b, x: shuffle(b, x, x, range(min(LANES, 8))))
 store_low_bytes = _storer(i32v, lambda b, x: b.trunc(x, _NARROW8))
 store_low_halves = _storer(i32v, lambda b, x: b.trunc(x, _NARROW16))
 
@@ -260,8 +261,14 @@ def _nearest(b, x):
     return b.fsub(b.fadd(x, const(_F, _MAGIC)), const(_F, _MAGIC))
 
 
+def _to_i32(b, x):
+    """To nearest even, for |x| < 2**22. Where only low bits are kept, the addition is enough."""
+    shifted = b.bitcast(b.fadd(x, const(_F, _MAGIC)), _I)
+    return b.sub(shifted, const(_I, int(np.float32(_MAGIC).view(np.int32))))
+
+
 nearest = _unary(f32v, f32v, _nearest)
-to_i32 = _unary(f32v, i32v, lambda b, x: b.fptosi(_nearest(b, x), _I))  # to nearest even; must fit
+to_i32 = _unary(f32v, i32v, _to_i32)
 maximum = _binary(f32v, f32v, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 minimum = _binary(f32v, f32v, lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 
@@ -428,32 +435,3 @@ def store_halves(context, address, x, high):
         return nothing(ctx)
 
     return types.void(types.intp, i32v, types.intp), generate
-
-
-# ---- made of the above ------------------------------------------------------------------------
-
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-
-
-@inline
-def exp(x):
-    """e**x to about 1e-7 of it; 0 below -87. Cody and Waite's reduction, then Taylor's series."""
-    low, high = splat_f32(np.float32(-88)), splat_f32(np.float32(88))
-    inside = minimum(maximum(x, low), high)
-    n = nearest(inside * splat_f32(np.float32(1.44269504)))
-    r = fma(n, splat_f32(-_LN2_HIGH), inside)
-    r = fma(n, splat_f32(-_LN2_LOW), r)
-    p = fma(splat_f32(np.float32(1 / 720)), r, splat_f32(np.float32(1 / 120)))
-    p = fma(p, r, splat_f32(np.float32(1 / 24)))
-    p = fma(p, r, splat_f32(np.float32(1 / 6)))
-    p = fma(p, r, splat_f32(np.float32(0.5)))
-    p = fma(p, r, splat_f32(np.float32(1)))
-    p = fma(p, r, splat_f32(np.float32(1)))
-    return zero_below(power_of_two(p, n), x, np.float32(-87))
-
-
-@inline
-def sigmoid(x):
-    """1 / (1 + e**-x)."""
-    one = splat_f32(np.float32(1))
-    return one / (one + exp(splat_f32(np.float32(0)) - x))

@@ -15,7 +15,8 @@ TASK_FIELDS = TASK_BYTES // 8
 class BatchMemory:
     """The arrays that a batch is written into, and the fields that point at them."""
 
-    def __init__(self, rows: int, sequences: int, pages: int, parts: int):
+    def __init__(self, rows: int, sequences: int, pages: int, parts: int, crowd: float):
+        self.parts, self.crowd = parts, crowd
         self.fields = aligned(8 * fields.BATCH_FIELDS).view(np.int64)
         self.positions = np.zeros(rows, np.int32)
         self.tables = np.zeros((sequences, pages), np.int32)
@@ -38,8 +39,12 @@ class BatchMemory:
         """Where the fields stand."""
         return self.fields.ctypes.data
 
-    def write(self, batch: Batch, model: Model, apart: int) -> None:
-        """Write a batch down. Raises BadRequest where it is not one the model can run."""
+    def write(self, batch: Batch, model: Model) -> None:
+        """Write a batch down. Raises BadRequest where it is not one the model can run.
+
+        Single rows are taken apart into spans where they are no crowd: where whole rows, one the
+        deepest, would leave lanes idle. `parts` is how many spans there is memory for.
+        """
         begins, starts = batch.begins.tolist(), batch.starts.tolist()
         check(batch, model)
         rows, logits = len(batch.ids), len(batch.wanted)
@@ -56,7 +61,8 @@ class BatchMemory:
         self.wanted_index[self.wanted[:wanted]] = range(wanted)
         single = rows == 1 and wanted == 1
         spans = [start // SPAN + 1 for start in starts]
-        split = rows == len(starts) and rows <= apart and sum(spans) <= len(self.tasks) - apart
+        few = sum(spans) <= min(self.parts, self.crowd * max(spans))
+        split = rows == len(starts) and few
         tasks = self._apart(starts, spans) if split else self._whole(begins, starts)
         f = self.fields
         f[fields.TOKENS], f[fields.WANTED], f[fields.LOGITS] = rows, wanted, logits
@@ -64,6 +70,8 @@ class BatchMemory:
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
         f[fields.LOGIT_CHUNKS] = -(-logits // (CHUNK * PANEL))
+        f[fields.PANELS] = fields.panels(rows)
+        f[fields.WANTED_PANELS] = fields.panels(wanted)
         f[fields.TASKS], f[fields.MERGES] = tasks, rows if split else 0
 
     def _whole(self, begins: list[int], starts: list[int]) -> int:

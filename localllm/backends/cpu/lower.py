@@ -124,7 +124,7 @@ class Lowering:
 
     def _scratch_bytes(self, layers: list[Attention]) -> int:
         chunk = fields.CHUNK * PANEL * 64
-        gated = 2 * 32 * 4 * linear.PART * PANEL + 256
+        gated = 2 * 32 * 4 * linear.PART * PANEL + 128 * PANEL
         need = [attention.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
         return round_up(max(chunk, gated, *need), 4096)
 
@@ -193,6 +193,10 @@ class Lowering:
         return wanted if self.wanted else fields.TOKENS
 
     @property
+    def _panel_kind(self) -> int:
+        return fields.WANTED_PANELS if self.wanted else fields.PANELS
+
+    @property
     def _chunk_kind(self) -> int:
         wanted = fields.LOGIT_CHUNKS if self.tail else fields.WANTED_CHUNKS
         return wanted if self.wanted else fields.CHUNKS
@@ -247,7 +251,7 @@ class Lowering:
         self._norm(source, op, place.rows, panels, add is not None)
 
     def _norm(self, source: Rows, op: Op, rows, panels, add: bool, centre: int = 0) -> None:
-        args = self._block(norm.ADD + 1)
+        args = self._block(norm.PIECES + 1)
         args[norm.X], args[norm.X_STRIDE] = source.address, source.stride
         args[norm.WIDTH], args[norm.COUNT] = round_up(op.width, 32), op.width
         args[norm.EPSILON], args[norm.CENTRE] = float_bits(op.epsilon), centre
@@ -259,8 +263,9 @@ class Lowering:
             args[norm.LANE_OUT], args[norm.LANE_BYTES] = panels.lane, panels.lane_bytes
         if rows:
             args[norm.ROWS_OUT], args[norm.OUT_STRIDE], args[norm.ADD] = *_row(rows), add
-        alone = panels is not None and rows is None
-        self._emit("norm", norm.norm, args, 1, kind=self._row_kind, alone=alone)
+        args[norm.PIECES] = pieces = min(self.sizes.lanes, -(-op.width // 32))
+        alone, kind = panels is not None and rows is None, self._panel_kind
+        self._emit("norm", norm.norm, args, pieces, kind=kind, alone=alone)
 
     def _add(self, i: int, op: Op) -> None:
         """What no product could be added into: a copy, and the other operand on top."""
@@ -421,7 +426,8 @@ class Lowering:
                 table = self.out.ropes[rope.rope] = RopeTable(rope.rope, self.sizes.context)
             args[heads.ROPE], args[heads.ROPE_DIMS] = table.address, table.dims
             args[heads.ROPE_KIND] = table.kind
-        args[heads.Q_SCALE], args[heads.LEVEL] = float_bits(a.scale), k_level(a.k_dims)
+        args[heads.Q_SCALE] = float_bits(a.scale * attention.LOG2_E)
+        args[heads.LEVEL] = k_level(a.k_dims)
         for name, value in more.items():
             args[getattr(heads, name)] = value
         self._emit("heads", heads.heads, args, a.kv_heads, kind=fields.TOKENS)
@@ -436,11 +442,10 @@ class Lowering:
         )
         self.places[i] = place
         args = self._block(attention.LAST + 1)
-        size, part_rows = attention.part_bytes(a.v_dims), attention.part_rows(group)
-        parts = self._shared("parts", (self.sizes.parts * a.kv_heads * part_rows + 8) * size)
-        args[attention.PARTS], args[attention.PART_BYTES] = parts, size
-        args[attention.PART_ROWS], args[attention.WINDOW] = part_rows, a.window
-        args[attention.SOFTCAP] = float_bits(a.softcap)
+        part = attention.part_bytes(a.v_dims, group)
+        args[attention.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
+        args[attention.WINDOW] = a.window
+        args[attention.SOFTCAP] = float_bits(a.softcap * attention.LOG2_E)
         for name, value in more.items():
             args[getattr(attention, name)] = value
         if place.rows:
@@ -451,7 +456,9 @@ class Lowering:
             args[attention.LANE_BYTES] = place.panels.lane_bytes
         alone = place.rows is None
         self._emit("attend", attention.attend, args, a.kv_heads, kind=fields.TASKS)
-        self._emit("merge", attention.merge_spans, args, 1, kind=fields.MERGES, alone=alone)
+        self._emit(
+            "merge", attention.merge_spans, args, a.kv_heads, kind=fields.MERGES, alone=alone
+        )
         if panels and not direct:
             self.wanted = self.wanted or i == self.last
             place.panels = self._panels(width, lanes=False)

@@ -10,7 +10,7 @@ from localllm.backends.cpu.batch import BatchMemory
 from localllm.backends.cpu.lower import Lowering, Rows, Sizes, Step
 from localllm.backends.cpu.team import Table, Team
 from localllm.backends.cpu.weights import Weights
-from localllm.batch import Batch
+from localllm.batch import PAGE, Batch
 from localllm.gguf import GGUF
 from localllm.kernels import pack
 from localllm.kernels.fields import SPAN
@@ -21,7 +21,7 @@ from quant.target import TARGET
 LOGIT_BYTES = 64 << 20  # of logits that one step may give
 MOST_WANTED, MOST_SEQUENCES = 512, 256
 PRODUCTS = ("linear", "logits")  # kinds of operation that read a matrix
-APART = 4  # (sequence, KV head) pairs a lane, below which spans are worked out apart
+CROWD = 4  # (row, KV head) pairs a lane, up to which spans of rows are worked out apart
 Progress = Callable[[str, int, int], None]
 
 
@@ -55,9 +55,12 @@ class CPUModel:
 
     def _load(self, names, lanes: int, progress: Progress | None) -> None:
         spans = -(-self.context // SPAN)
-        most = spans + APART * lanes
+        most = spans + CROWD * lanes
+        crowd = CROWD * lanes / min(a.kv_heads for a in self.program.layers)
         sizes = Sizes(self.max_rows, self.max_wanted, lanes, self.context, self.pages, most)
-        self.batch = BatchMemory(self.max_rows, self.max_sequences, spans * 16 // 2 + 8, most)
+        self.batch = BatchMemory(
+            self.max_rows, self.max_sequences, spans * SPAN // PAGE + 8, most, crowd
+        )
         lowering = Lowering(self.program, self.weights, sizes, self.batch.address)
         for done, name in enumerate(names):
             if progress:
@@ -89,7 +92,7 @@ class CPUModel:
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, overwritten by the next call. Raises BadRequest for a bad batch."""
-        self.batch.write(batch, self, apart=APART * self.team.lanes)
+        self.batch.write(batch, self)
         self._embed(batch.ids)
         last = int(self.batch.positions[: len(batch.ids)].max())
         for table in self.lowered.ropes.values():
