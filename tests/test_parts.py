@@ -50,6 +50,25 @@ def run(chunks, dialect=None, names=(), thinking=False):
         (MISTRAL, f"[TOOL_CALLS] [{F}, {F}]", [*CALL, *CALL]),
         (MISTRAL, 'x[TOOL_CALLS]f[ARGS]{"a": "é"}[TOOL_CALLS]f{"a":"é"}',
          [("text", "x"), *CALL, *CALL]),
+        (HERMES, F, CALL),
+        (HERMES, f"{{{F}}}", CALL),
+        (HERMES, f" \n{F}\n", CALL),
+        (HERMES, f"```json\n{F}\n```", CALL),
+        (HERMES, f"Sure:\n```json\n{F}\n```\nDone.", [("text", "Sure:"), *CALL, ("text", "Done.")]),
+        (HERMES, f"```json\n[{F}, {F}]\n```", [*CALL, *CALL]),
+        (HERMES, f"```json {F}```", CALL),
+        (HERMES, f"```json\n{F}", CALL),
+        (HERMES, f"```tool_call\n{F}\n```\n<tool_call>{F}</tool_call>", [*CALL, *CALL]),
+        (HERMES, f"<tools>\n{F}\n</tools>", CALL),
+        (HERMES, f"<think>so</think>\n{F}", [("thinking", "so"), *CALL]),
+        (HERMES, '{"name": "g"}', [("text", '{"name": "g"}')]),
+        (HERMES, '```json\n{"name": "g"}\n```', [("text", '```json\n{"name": "g"}\n```')]),
+        (HERMES, 'A:\n```json\n{"x": 1}\n```\nB', [("text", 'A:\n```json\n{"x": 1}\n```\nB')]),
+        (HERMES, "```python\nf()\n```", [("text", "```python\nf()\n```")]),
+        (HERMES, f"```json\n{{{'w' * 70}\n<tool_call>{F}</tool_call>",
+         [("text", f"```json\n{{{'w' * 70}"), *CALL]),
+        (HERMES, "<tools>" + "w " * 50, [("text", "<tools>" + "w " * 50)]),
+        (MISTRAL, f"```json\n{F}\n```", [("text", f"```json\n{F}\n```")]),
         (LLAMA3, '{"name": "f", "parameters": {"a": "é"}}', CALL),
         (LLAMA3, f"<|python_tag|>{F}; {F}", [*CALL, *CALL]),
         (LLAMA3, '{"name": "Bob", "age": 3}', [("text", '{"name": "Bob", "age": 3}')]),
@@ -71,10 +90,11 @@ def test_text_that_is_certain_does_not_wait():
     parts = Parts(HERMES)
     assert parts.push("Hello, <b") == [Piece("text", "Hello, <b")]
     assert parts.push(" <tool") == []
-    assert parts.push("s>") == [Piece("text", " <tools>")]
+    assert parts.push("x>") == [Piece("text", " <toolx>")]
 
 
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
+MARKS += ["```json\n", "\n```", "<tools>", "</tools>"]
 WORDS = st.lists(st.sampled_from([*MARKS, F, "{", "}", "a", " ", "\n", "<", "tool", "f", '"']))
 
 

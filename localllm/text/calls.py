@@ -23,10 +23,15 @@ def read_calls(text: str) -> list[Call]:
     """The calls in a text that holds nothing else; empty where it does not.
 
     Objects or lists of {"name", "arguments" or "parameters"}, also nested under "function";
-    Mistral's name[ARGS]{...}; Qwen3-Coder's <function=name><parameter=key>value.
+    Mistral's name[ARGS]{...}; Qwen3-Coder's <function=name><parameter=key>value. Braces that are
+    doubled, as templates write them, are taken for single ones.
     """
+    text = text.strip()
+    doubled = text.startswith("{{") and text.endswith("}}")
     try:
-        return _xml_calls(text) if "<function=" in text else list(_json_calls(text))
+        if "<function=" in text:
+            return _xml_calls(text)
+        return list(_json_calls(text[1:-1] if doubled else text))
     except (ValueError, RecursionError):
         return []
 

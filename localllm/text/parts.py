@@ -14,8 +14,8 @@ _THOUGHTS = {  # where reasoning begins -> where it ends
     "<|channel|>analysis<|message|>": "<|start|>assistant<|channel|>final<|message|>",
 }
 _PREFIXES = ("<|channel|>final<|message|>",)  # begins an answer, and is no part of it
-_BARE = re.compile(r'\{\s*"(name|type|function|parameters|arguments)"')
-_BARE_ENOUGH = 64  # letters after which a bare call must look like one
+_LIKE_CALL = re.compile(r'[\[{\s]*\{\s*"(name|type|function|parameters|arguments)"')
+_ENOUGH = 64  # letters after which a call without marks of its own must look like one
 
 
 class Piece(NamedTuple):
@@ -28,20 +28,22 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a family marks tool calls. No `closing`: up to the next `opening`, or the end. `bare`: an
-    answer that is nothing but a JSON object may be a call, too."""
+    """How a family marks tool calls. No `closing`: up to the next `opening`, or the end. `loose`:
+    its models also write calls with no mark: an answer that is nothing but JSON, or JSON in a
+    fence."""
 
     name: str
     opening: str
     closing: str = ""
-    bare: bool = False
+    loose: bool = False
 
 
 DIALECTS = (
-    Dialect("hermes", "<tool_call>", "</tool_call>"),
+    Dialect("hermes", "<tool_call>", "</tool_call>", loose=True),
     Dialect("mistral", "[TOOL_CALLS]"),
-    Dialect("llama3", "<|python_tag|>", bare=True),
+    Dialect("llama3", "<|python_tag|>", loose=True),
 )
+_FENCES = (("```json", "\n```"), ("```tool_call", "\n```"), ("<tools>", "</tools>"))
 
 
 def dialect_of(template: str) -> Dialect | None:
@@ -61,7 +63,8 @@ class Parts:
     """Push text, get pieces. What it cannot tell yet is held back; `flush` gives the rest.
 
     Reasoning is only looked for at the beginning, calls only with a `dialect`; `names` are the
-    functions that a bare object may call. A call that cannot be read comes out as the text it is.
+    functions that a call without the dialect's mark may be of. A call that cannot be read comes
+    out as the text it is.
     How the text is cut changes nothing but the cuts between pieces of one kind.
     """
 
@@ -72,6 +75,10 @@ class Parts:
         thinking: bool = False,
     ):
         self._dialect, self._names = dialect, frozenset(names)
+        own = [(dialect.opening, dialect.closing)] if dialect else []
+        self._marks = dict(own + [*_FENCES] * bool(dialect and dialect.loose))
+        self._mark = ""  # that opened the present call; none for an answer that is nothing else
+        self._before = ""  # the spaces before that mark
         self._closing = next(iter(_THOUGHTS.values()))
         self._held = ""
         self._step: Callable[[], Iterable[Piece] | None] = (
@@ -90,8 +97,8 @@ class Parts:
         held, self._held = self._held, ""
         if self._step == self._thinking:
             return pieces + _some("thinking", held.rstrip())
-        if self._step in (self._call, self._bare):
-            return pieces + self._read(held, self._step == self._bare)
+        if self._step == self._call:
+            return pieces + self._read(held)
         return pieces + ([] if self._fresh and self._dialect else _some("text", held))
 
     def _run(self) -> Iterator[Piece]:
@@ -111,9 +118,17 @@ class Parts:
             return self._enter(self._thinking)
         if found:
             self._held = text[len(found) :]
-        elif self._dialect and self._dialect.bare and text.startswith("{"):
-            return self._enter(self._bare)
-        return self._enter(self._text, fresh=False)
+        return self._enter(self._open, fresh=False)
+
+    def _open(self) -> Iterable[Piece] | None:
+        """Whether all that follows may be a call."""
+        if self._dialect is None or not self._dialect.loose:
+            return self._enter(self._text, self._fresh)
+        text = self._held.lstrip()
+        if text.startswith("{"):
+            self._before = self._mark = ""
+            return self._enter(self._call)
+        return self._enter(self._text, self._fresh) if text else None
 
     def _thinking(self) -> Iterable[Piece] | None:
         if self._fresh:
@@ -121,47 +136,44 @@ class Parts:
         thought, found, rest = self._held.partition(self._closing)
         if found:
             self._held = rest
-            return [*_some("thinking", thought.rstrip()), *self._enter(self._text)]
+            return [*_some("thinking", thought.rstrip()), *self._enter(self._open)]
         return self._release("thinking", self._closing, spaces=True)
 
     def _text(self) -> Iterable[Piece] | None:
         if self._fresh:
             self._held = self._held.lstrip()
-        if self._dialect is None:
-            return self._release("text", "", spaces=False)
-        text, found, rest = self._held.partition(self._dialect.opening)
-        if found:
-            self._held = rest
-            return [*_some("text", text.rstrip()), *self._enter(self._call)]
-        return self._release("text", self._dialect.opening, spaces=True)
+        places = {self._held.find(mark): mark for mark in self._marks if mark in self._held}
+        if places:
+            at = min(places)
+            self._mark = places[at]
+            text, self._held = self._held[:at], self._held[at + len(self._mark) :]
+            certain = text.rstrip()
+            self._before = text[len(certain) :]
+            return [*_some("text", certain), *self._enter(self._call)]
+        return self._release("text", *self._marks, spaces=bool(self._marks))
 
     def _call(self) -> Iterable[Piece] | None:
-        assert self._dialect is not None
-        end = self._dialect.closing or self._dialect.opening
-        body, found, rest = self._held.partition(end)
-        if found:
-            self._held = rest
-            pieces = self._read(body + (found if self._dialect.closing else ""), False)
-            called = bool(pieces) and pieces[0].kind == "call"
-            after = self._text if self._dialect.closing else self._call
-            return [*pieces, *self._enter(after, fresh=called)]
-        if len(self._held) > MAX_CALL:
-            self._held, body = "", self._dialect.opening + self._held
-            return [Piece("text", body), *self._enter(self._text, fresh=False)]
-        return None
-
-    def _bare(self) -> Iterable[Piece] | None:
-        text = self._held.lstrip()
-        unlike = len(text) > _BARE_ENOUGH and not _BARE.match(text)
-        return self._enter(self._text, fresh=False) if unlike or len(text) > MAX_CALL else None
+        closing = self._marks.get(self._mark, "")
+        body, found, rest = self._held.partition(closing or self._mark or "\0")
+        start = body.lstrip()
+        unlike = self._loose and len(start) > _ENOUGH and not _LIKE_CALL.match(start)
+        if unlike or len(body) > MAX_CALL:
+            shown = self._before + self._mark
+            return [*_some("text", shown), *self._enter(self._text, fresh=False)]
+        if not found:
+            return None
+        self._held = rest
+        pieces = self._read(body + found if closing else body)
+        called, self._before = bool(pieces) and pieces[0].kind == "call", ""
+        return [*pieces, *self._enter(self._text if closing else self._call, fresh=called)]
 
     def _enter(self, step: Callable[[], Iterable[Piece] | None], fresh: bool = True) -> list[Piece]:
         self._step, self._fresh = step, fresh
         return []
 
-    def _release(self, kind: str, mark: str, spaces: bool) -> Iterable[Piece] | None:
-        """All but what may begin `mark`, and the spaces before it."""
-        held = next((n for n in range(len(mark) - 1, 0, -1) if self._held.endswith(mark[:n])), 0)
+    def _release(self, kind: str, *marks: str, spaces: bool) -> Iterable[Piece] | None:
+        """All but what may begin a mark, and the spaces before it."""
+        held = max((_begun(self._held, mark) for mark in marks), default=0)
         certain = self._held[: len(self._held) - held]
         certain = certain.rstrip() if spaces else certain
         if not certain:
@@ -169,18 +181,27 @@ class Parts:
         self._held, self._fresh = self._held[len(certain) :], False
         return [Piece(kind, certain)]
 
-    def _read(self, text: str, bare: bool) -> list[Piece]:
-        assert self._dialect is not None
-        closing = self._dialect.closing
-        body = text[: -len(closing)] if closing and text.endswith(closing) else text
+    @property
+    def _loose(self) -> bool:
+        """Whether the present call has no mark of the dialect's own."""
+        return self._dialect is not None and self._mark != self._dialect.opening
+
+    def _read(self, text: str) -> list[Piece]:
+        closing = self._marks.get(self._mark, "").strip()
+        body = text.rstrip().removesuffix(closing) if closing else text
         calls = read_calls(body)
-        if not calls or (bare and not all(call.name in self._names for call in calls)):
-            return _some("text", text if bare else self._dialect.opening + text)
+        if not calls or (self._loose and not all(call.name in self._names for call in calls)):
+            return _some("text", self._before + self._mark + text)
         return [
             Piece(*each)
             for call in calls
             for each in (("call", call.name), ("arguments", call.arguments))
         ]
+
+
+def _begun(text: str, mark: str) -> int:
+    """How many letters at the end of a text may be the beginning of a mark."""
+    return next((n for n in range(len(mark) - 1, 0, -1) if text.endswith(mark[:n])), 0)
 
 
 def _some(kind: str, text: str) -> list[Piece]:
