@@ -264,10 +264,10 @@ def test_the_palette_finds_commands_and_the_theme_stays(tmp_path):
         await screen.type("light or")
         await screen.shows("Switch the theme")
         await screen.keys("enter")
-        await screen.until(lambda: screen.app.theme == "textual-light")
+        await screen.until(lambda: screen.app.theme == "localllm-light")
 
     async def later(screen):
-        assert screen.app.theme == "textual-light"
+        assert screen.app.theme == "localllm-light"
 
     chat(tmp_path, flow)
     chat(tmp_path, later)

@@ -16,9 +16,9 @@ from localllm.tui.doors import Doors, real
 from localllm.tui.history import History
 from localllm.tui.shelf import Shelf
 from localllm.tui.talk import Talk
+from localllm.tui.themes import DARK, LIGHT
 
 PATIENCE = 1.0  # seconds that answers and models get to end when the user quits
-DARK, LIGHT = "textual-dark", "textual-light"
 
 PALETTE = (
     ("New chat", "Begin another conversation", "new"),
@@ -55,7 +55,10 @@ class ChatApp(App[None]):
         self.shelf = Shelf(doors.open)
         self._wanted = model or self.history.setting("model") or doors.default
         self._talk = Talk(self.history, system, options)
-        self.theme = self.history.setting("theme") or DARK
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        kept = self.history.setting("theme") or ""
+        self.theme = kept if kept in self.available_themes else DARK.name
 
     def get_default_screen(self) -> Screen[Any]:
         return ChatScreen(self._doors, self._talk, self.shelf, self._wanted)
@@ -65,8 +68,12 @@ class ChatApp(App[None]):
         self.push_screen(CompareScreen(self._doors, self.history, self.shelf, (left, right)))
 
     def action_theme_switch(self) -> None:
-        self.theme = LIGHT if self.current_theme.dark else DARK
-        self.history.set_setting("theme", self.theme)
+        self.theme = LIGHT.name if self.current_theme.dark else DARK.name
+
+    def watch_theme(self, theme: str) -> None:
+        """Chosen by key or in the palette, it stays."""
+        if self.is_running:
+            self.history.set_setting("theme", theme)
 
     def copy_to_clipboard(self, text: str) -> None:
         """By OSC 52; also out of tmux, where it is allowed."""

@@ -87,7 +87,8 @@ class Bubble(Widget, can_focus=True):
         if self.turn.role == "user":
             return head + plain(printable(self.turn.content), width)
         body = self._prose.lines(width) if self._answer else []
-        foot = plain(self._foot, width, "$foreground 50%") if self._foot else []
+        style = "$text-error" if self.has_class("failed") else "$foreground 50%"
+        foot = plain(self._foot, width, style) if self._foot else []
         return [*head, *self._thoughts(width), *body, *([BLANK] if body and foot else []), *foot]
 
     def _head(self) -> str:
@@ -102,7 +103,8 @@ class Bubble(Widget, can_focus=True):
         if not self._reasoning:
             return []
         mark = "▼" if self._unfolded else "▶"
-        lines = [Line(Content.styled(f"{mark} Thinking", "$foreground 60%"))]
+        words = f"{len(self._reasoning.split()):,} words"
+        lines = [Line(Content.styled(f"{mark} Thinking · {words}", "$foreground 60%"))]
         if self._unfolded:
             rows = plain(self._reasoning, width - 2, "$foreground 60% italic")
             lines += [Line(row.text.pad_left(2)) for row in rows]

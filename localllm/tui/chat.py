@@ -72,7 +72,7 @@ class ChatScreen(Screen[None]):
                 yield Label("", id="editing", markup=False)
                 yield Prompt(id="prompt")
             yield Panel(id="panel")
-        yield Footer()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#panel").display = False

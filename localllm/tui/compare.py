@@ -41,7 +41,7 @@ class CompareScreen(Screen[None]):
             for side, talk in zip(("left", "right"), self._talks, strict=True):
                 yield Pane(talk, self._shelf, id=side)
         yield Prompt(id="prompt")
-        yield Footer()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         self._prompt.focus()

@@ -10,6 +10,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import Matcher
 from textual.screen import ModalScreen
+from textual.style import Style
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
@@ -17,6 +18,7 @@ from textual.worker import get_current_worker
 from localllm.tui import attach
 
 SHOWN = 50  # names listed
+MATCH = Style(bold=True, underline=True)
 
 
 class Files(ModalScreen[str | None]):
@@ -35,7 +37,7 @@ class Files(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):
-            yield Label(f"Attach a file of {self._root}", markup=False)
+            yield Label(f"Attach a file of {self._root.name or self._root}/", markup=False)
             yield Input(placeholder="a few letters of its name", compact=True)
             yield OptionList(compact=True)
 
@@ -60,7 +62,7 @@ class Files(ModalScreen[str | None]):
         options = self.query_one(OptionList)
         options.clear_options()
         if words:
-            matcher = Matcher(words)
+            matcher = Matcher(words, match_style=MATCH)
             scored = [(matcher.match(name), name) for name in self._names]
             best = sorted((s for s in scored if s[0] > 0), key=lambda s: -s[0])[:SHOWN]
             rows = [(matcher.highlight(name), name) for _, name in best]

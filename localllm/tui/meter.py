@@ -10,7 +10,7 @@ def speed(stats: Mapping[str, Any]) -> str:
     """What an answer cost: '41 tokens · 23.4 t/s · first after 0.21 s · prompt 12'."""
     parts = []
     if tokens := stats.get("completion_tokens"):
-        parts.append(f"{tokens:,} tokens")
+        parts.append(f"{tokens:,} token{'s' * (tokens != 1)}")
     if rate := stats.get("predicted_per_second"):
         parts.append(f"{rate:.1f} t/s")
     if wait := stats.get("ttft_ms"):
@@ -28,6 +28,11 @@ def context(used: int, size: int | None) -> str:
     if not size:
         return f"{used:,} tokens"
     return f"{used:,} / {size:,} ({100 * used / size:.0f} %)"
+
+
+def share(used: int, size: int) -> str:
+    """'39 % of 8,192', where there is little room."""
+    return f"{100 * used / size:.0f} % of {size:,}"
 
 
 def is_tight(used: int, size: int | None) -> bool:

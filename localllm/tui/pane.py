@@ -28,13 +28,14 @@ from localllm.tui.tokens import Tokens
 from localllm.tui.transcript import Transcript
 
 WELCOME = """\
-[b]localllm[/b]
+[b $text-primary]localllm[/]
 Nothing you write leaves this machine.
 
-[b]Enter[/b] sends · [b]Esc[/b] stops
-[b]^j[/b] breaks the line · [b]@[/b] attaches a file
-[b]^o[/b] models · [b]^n[/b] new chat · [b]^s[/b] chats
-[b]^g[/b] sampling · [b]^p[/b] all else
+[b]Enter[/b]  sends           [b]^o[/b]  models
+[b]^j   [/b]  breaks a line   [b]^n[/b]  new chat
+[b]Esc  [/b]  stops           [b]^s[/b]  chats
+[b]@    [/b]  attaches files  [b]^g[/b]  sampling
+[b]↑    [/b]  to the answers  [b]^p[/b]  all else
 """
 
 
@@ -182,12 +183,11 @@ class Pane(Vertical):
 
     @on(Ended)
     def ended(self, event: Ended) -> None:
+        self.status.doing("")  # what it cost stands below the answer
         llm = self.talk.llm
         if isinstance(event.feed.error, Unavailable) and llm is not None and llm.server:
             self.notify("The server has gone: the model is opened again. ^r repeats the question.")
             self.open_model(llm.name, gone=llm)
-        rate = event.feed.stats.get("predicted_per_second")
-        self.status.doing(f"{rate:.1f} t/s" if rate else "")
         self._show_context()
         size = self.talk.llm.context if self.talk.llm is not None else None
         if meter.is_tight(self.talk.used, size):

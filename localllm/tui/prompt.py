@@ -13,7 +13,7 @@ class Prompt(TextArea):
     """A few lines of text. A paste with newlines in it does not send."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send"),
+        Binding("enter", "send", "Send", show=False),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "Newline", key_display="^j"),
     ]
 

@@ -9,9 +9,13 @@ from textual.widgets import Label
 from localllm.tui import meter
 from localllm.tui.feed import Feed
 
+NARROW = 52  # columns below which the context is told in fewer words
+
 
 class Status(Horizontal):
     """Model on the left, what happens in the middle, the context on the right."""
+
+    _full: tuple[int, int | None] = (0, None)  # tokens in use, and how many there may be
 
     def compose(self) -> ComposeResult:
         yield Label("no model", id="model", markup=False)
@@ -26,9 +30,17 @@ class Status(Horizontal):
 
     def context(self, used: int, size: int | None) -> None:
         """Show how full the context is, in a warning colour when it is nearly so."""
+        self._full = (used, size)
         label = self.query_one("#context", Label)
-        label.update(f"context {meter.context(used, size)}" if size else "")
+        label.update(self._meter(used, size) if size else "")
         label.set_class(meter.is_tight(used, size), "tight")
+
+    def _meter(self, used: int, size: int) -> str:
+        wide = self.size.width >= NARROW
+        return f"context {meter.context(used, size)}" if wide else meter.share(used, size)
+
+    def on_resize(self) -> None:
+        self.context(*self._full)
 
     def opening(self, stage: str, done: int, total: int) -> None:
         share = f" {100 * done // total} %" if total else ""

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
-from localllm.tui.terminal import printable
+from localllm.tui.terminal import cells, printable
 
 BEFORE, AFTER = 60, 90  # tokens shown around the current one
 BAR = 24  # cells of a bar for a probability of 1
@@ -74,13 +74,15 @@ class Tokens(ModalScreen[None]):
         each = self._logprobs[self.at]
         rows = dict(each.top)
         rows.setdefault(each.id, each.logprob)
-        lines = []
+        texts = {id: repr(self._text_of(id)) for id in rows}
+        wide = max(map(cells, texts.values()))
+        lines: list[tuple[str, str]] = []
         for id, logprob in sorted(rows.items(), key=lambda row: -row[1]):
             share = math.exp(min(0.0, logprob))
             mark = "▸" if id == each.id else " "
-            bar = "█" * round(BAR * share)
-            text = f"{mark} {share:7.2%} {bar:{BAR}} {self._text_of(id)!r}\n"
-            lines.append((text, "bold" if id == each.id else ""))
+            text = texts[id] + " " * (wide - cells(texts[id]))
+            lines.append((f"{mark} {share:7.2%}  {text}  ", "bold" if id == each.id else ""))
+            lines.append(("█" * round(BAR * share) + "\n", "$primary"))
         return Content.assemble(*lines)
 
 

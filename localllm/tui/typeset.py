@@ -14,7 +14,7 @@ from textual.highlight import highlight
 from localllm.tui.grid import table
 
 NARROWEST = 8  # columns that even the deepest list leaves to its text
-BAR, CODE = "$foreground 60% on $surface-lighten-1", "on $panel"
+BAR, CODE = "$foreground 60% on $panel", "on $surface"
 HEADINGS = {"h1": "bold $text-primary underline", "h2": "bold $text-primary"}
 INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 COPY = " copy "
