@@ -8,13 +8,13 @@ import numpy as np
 
 from localllm.engine.worker import Ticket, Worker
 from localllm.errors import Busy, Cancelled, LocalLLMError
-from localllm.reply import Delta
+from localllm.reply import Delta, Deltas
 from localllm.request import Request
 
 AHEAD = 64  # requests that are in the engine at a time
 
 
-class Embedding:
+class Embedding(Deltas):
     """Iterate for Deltas that tell progress, once and from one thread; `cancel` is for any.
 
     `vectors`, `usage`, `timings` and `finish_reason` wait for the end. dimensions: keep only so
@@ -35,13 +35,7 @@ class Embedding:
         self._total = sum(len(request.ids) for request in requests)
         self._began = self._ended = time.perf_counter()
         self._submit()
-        self._deltas = self._read()
-
-    def __iter__(self) -> Iterator[Delta]:
-        return self
-
-    def __next__(self) -> Delta:
-        return next(self._deltas)
+        super().__init__(self._read())
 
     def cancel(self) -> None:
         """Stop as soon as the current step is over; there are no vectors then."""
@@ -75,10 +69,6 @@ class Embedding:
         seconds = max(self._ended - self._began, 1e-9)
         computed = self.usage["prompt_tokens"] - self.usage["cached_tokens"]
         return {"prompt_ms": 1000 * seconds, "prompt_per_second": computed / seconds}
-
-    def _finish(self) -> None:
-        for _ in self:
-            pass
 
     def _submit(self) -> None:
         """Keep the engine busy. Raises Busy when none of ours is in it and it takes none."""

@@ -29,8 +29,34 @@ class Delta:
     progress: tuple[int, int] | None = None
 
 
-class Reply:
-    """Iterate for Deltas, once and from one thread; `cancel` is for any thread.
+class Deltas:
+    """Iterate for Deltas, once and from one thread; what needs the end of them reads on to it."""
+
+    def __init__(self, deltas: Iterator[Delta]):
+        self._deltas = deltas
+        self._texts: list[str] = []
+
+    def __iter__(self) -> Iterator[Delta]:
+        return self
+
+    def __next__(self) -> Delta:
+        delta = next(self._deltas)
+        self._texts.append(delta.text)
+        return delta
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        self._finish()
+        return "".join(self._texts)
+
+    def _finish(self) -> None:
+        for _ in self:
+            pass
+
+
+class Reply(Deltas):
+    """See Deltas; `cancel` is for any thread.
 
     `text`, `usage`, `timings` and `finish_reason` wait for the end of the answer. Finish reasons:
     "stop" (an end token or a stop string), "length" (max_tokens or context), "cancelled".
@@ -45,26 +71,11 @@ class Reply:
     ):
         self._ticket, self._token_bytes, self._load_ms = ticket, token_bytes, load_ms
         self._stream = TextStream(stops)
-        self._deltas = self._read()
-        self._texts: list[str] = []
-
-    def __iter__(self) -> Iterator[Delta]:
-        return self
-
-    def __next__(self) -> Delta:
-        delta = next(self._deltas)
-        self._texts.append(delta.text)
-        return delta
+        super().__init__(self._read())
 
     def cancel(self) -> None:
         """Stop as soon as the current step is over; what has come so far stays."""
         self._ticket.cancel()
-
-    @property
-    def text(self) -> str:
-        """The whole answer."""
-        self._finish()
-        return "".join(self._texts)
 
     @property
     def finish_reason(self) -> str:
@@ -95,10 +106,6 @@ class Reply:
         self._finish()
         measured = self._ticket.timings
         return {"load_ms": self._load_ms} | {name: measured[name] for name in TIMINGS}
-
-    def _finish(self) -> None:
-        for _ in self:
-            pass
 
     def _read(self) -> Iterator[Delta]:
         stopped = False

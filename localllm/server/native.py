@@ -14,7 +14,8 @@ from localllm.server.dialect import Tools
 from localllm.server.endpoint import Call, Field
 from localllm.server.pump import Reply, merged
 from localllm.server.running import Run, running
-from localllm.server.stream import PING, EventStream, dumps, event
+from localllm.server.running import answer as running_answer
+from localllm.server.stream import PING, event
 
 MOST_ANSWERS = 16
 LIMITS = (
@@ -105,16 +106,11 @@ def settings(llm: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 async def answer(call: Call, prompt: Prompt) -> Response:
     """Answer a native request, as it comes or whole."""
-    native = Native(call, prompt)
-    if call.body.get("stream"):
-        call.record.stream = True
-        return await EventStream.begin(events(native))
-    found = await whole(native)
-    return Response(dumps(found[0] if len(found) == 1 else found), media_type="application/json")
+    return await running_answer(call, Native(call, prompt), whole, events)
 
 
-async def whole(native: Native) -> list[dict[str, Any]]:
-    """All answers in one piece each."""
+async def whole(native: Native) -> Any:
+    """The answer in one piece; several as a list."""
     async with running(native.call, native.ask, native.answers) as run:
         pieces: list[list[dict[str, Any]]] = [[] for _ in run.replies]
         async for batch in run.batches():
@@ -130,7 +126,7 @@ async def whole(native: Native) -> list[dict[str, Any]]:
                 key = "completion_probabilities"
                 said[key] = [one for part in parts for one in part.get(key, ())]
             found.append(said)
-        return found
+        return found[0] if len(found) == 1 else found
 
 
 async def events(native: Native) -> AsyncGenerator[bytes, None]:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from localllm import errors
-from localllm.reply import Delta
+from localllm.reply import Delta, Deltas
 from localllm.request import Logprob
 from localllm.sampling import Sampling
 from localllm.server.note import Note, call, find_servers, refusal, status
@@ -143,7 +143,7 @@ def _body(options: Mapping[str, Any]) -> dict[str, Any]:
     return body | ({"stop": [stop] if isinstance(stop, str) else list(stop)} if stop else {})
 
 
-class RemoteReply:
+class RemoteReply(Deltas):
     """As localllm.reply.Reply: iterate once for Deltas, cancel from any thread.
 
     texts: gets the text of every token that came with its probability.
@@ -165,16 +165,7 @@ class RemoteReply:
         self._usage: dict[str, int] = {}
         self._timings: dict[str, float] = {}
         self._reason, self._stop = "cancelled", None
-        self._texts: list[str] = []
-        self._deltas = self._read()
-
-    def __iter__(self) -> Iterator[Delta]:
-        return self
-
-    def __next__(self) -> Delta:
-        delta = next(self._deltas)
-        self._texts.append(delta.text)
-        return delta
+        super().__init__(self._read())
 
     def cancel(self) -> None:
         """Close the connection: the server notices."""
@@ -185,11 +176,6 @@ class RemoteReply:
                 sock.shutdown(2)
             except OSError:
                 pass  # it is closed already
-
-    @property
-    def text(self) -> str:
-        self._finish()
-        return "".join(self._texts)
 
     @property
     def usage(self) -> dict[str, int]:
@@ -210,10 +196,6 @@ class RemoteReply:
     def stop(self) -> str | None:
         self._finish()
         return self._stop
-
-    def _finish(self) -> None:
-        for _ in self:
-            pass
 
     def _read(self) -> Iterator[Delta]:
         try:

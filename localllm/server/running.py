@@ -3,14 +3,18 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+from starlette.responses import Response
 
 from localllm.server.endpoint import Call
 from localllm.server.pump import Batch, Pump, Reply, start
+from localllm.server.stream import EventStream, json_response
 
 PROMPTS = ("messages", "prompt", "input")  # what is asked goes by these names
+T = TypeVar("T")
 Ask = Callable[[Any], list[Reply]]  # an LLM -> the replies of one request; runs in a thread
 
 
@@ -114,6 +118,17 @@ async def running(call: Call, ask: Ask, each: int = 1) -> AsyncIterator[Run]:
             raise
         finally:
             pump.cancel()
+
+
+async def answer(
+    call: Call, asked: T, whole: Callable[[T], Awaitable[Any]],
+    events: Callable[[T], AsyncGenerator[bytes, None]],
+) -> Response:  # fmt: skip
+    """A request's answer in the form that it wants: as it comes, or whole."""
+    if call.body.get("stream"):
+        call.record.stream = True
+        return await EventStream.begin(events(asked))
+    return json_response(await whole(asked))
 
 
 def together(asks: list[Callable[[], Reply]]) -> list[Reply]:

@@ -29,6 +29,11 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
+def json_response(value: Any) -> Response:
+    """A whole body as an answer."""
+    return Response(dumps(value), media_type="application/json")
+
+
 class EventStream(Response):
     """Sends what a generator yields, each piece at once; closes it when the client has gone."""
 

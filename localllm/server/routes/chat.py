@@ -13,8 +13,8 @@ from localllm.server.constrain import mask_for
 from localllm.server.dialect import Tools, splitter
 from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.pump import Reply, by_reply
-from localllm.server.running import Run, running
-from localllm.server.stream import DONE, PING, EventStream, dumps, event
+from localllm.server.running import Run, answer, running
+from localllm.server.stream import DONE, PING, event
 from localllm.text.parts import Parts, opens_thinking
 
 BODY = Body(
@@ -123,11 +123,7 @@ def template_options(body: dict[str, Any]) -> dict[str, Any]:
 
 async def chat(call: Call) -> Response:
     """Answer a conversation."""
-    asked = Chat(call)
-    if call.body.get("stream"):
-        call.record.stream = True
-        return await EventStream.begin(events(asked))
-    return Response(dumps(await whole(asked)), media_type="application/json")
+    return await answer(call, Chat(call), whole, events)
 
 
 async def whole(chat: Chat) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from localllm.server.dialect import Tools
 from localllm.server.echo import Echo
 from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.pump import Reply, merged
-from localllm.server.running import Run, running
+from localllm.server.running import Run, answer, running
 from localllm.server.schema import WrongField
-from localllm.server.stream import DONE, PING, EventStream, dumps, event
+from localllm.server.stream import DONE, PING, event
 from localllm.server.textual import Textual
 
 PROMPT = {
@@ -101,11 +101,7 @@ class Completion:
 
 async def complete(call: Call) -> Response:
     """Go on from a prompt."""
-    asked = Completion(call)
-    if call.body.get("stream"):
-        call.record.stream = True
-        return await EventStream.begin(events(asked))
-    return Response(dumps(await whole(asked)), media_type="application/json")
+    return await answer(call, Completion(call), whole, events)
 
 
 async def whole(asked: Completion) -> dict[str, Any]:

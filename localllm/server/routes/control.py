@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.failure import Refused
-from localllm.server.stream import dumps
+from localllm.server.stream import json_response
 
 NONCE = {"type": "string", "minLength": 32, "maxLength": 128}
 PROVE = Body((Field("nonce", NONCE, "Something fresh.", required=True),))
@@ -17,21 +17,21 @@ PROVE = Body((Field("nonce", NONCE, "Something fresh.", required=True),))
 
 async def prove(call: Call) -> Response:
     """The HMAC of a nonce: who can check it knows the secret already."""
-    return _json({"proof": call.site.note.proof(call.body["nonce"])})
+    return json_response({"proof": call.site.note.proof(call.body["nonce"])})
 
 
 async def stop(call: Call) -> Response:
     """Drain and end."""
     _own(call)
     call.site.stop()
-    return _json({"stopping": True})
+    return json_response({"stopping": True})
 
 
 async def status(call: Call) -> Response:
     """What `ps` shows."""
     _own(call)
     site = call.site
-    return _json(
+    return json_response(
         {
             "pid": os.getpid(),
             "uptime": round(time.time() - site.started, 1),
@@ -60,10 +60,6 @@ def _own(call: Call) -> None:
     shown = call.request.headers.get("authorization", "").removeprefix("Bearer ")
     if not hmac.compare_digest(shown.encode("utf-8", "replace"), call.site.note.token().encode()):
         raise Refused(403, "Only the user who started this server may do that.", "not_yours")
-
-
-def _json(value: Any) -> Response:
-    return Response(dumps(value), media_type="application/json")
 
 
 ROUTES = [

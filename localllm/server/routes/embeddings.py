@@ -11,7 +11,7 @@ from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.pump import Reply
 from localllm.server.running import running
 from localllm.server.schema import WrongField
-from localllm.server.stream import dumps
+from localllm.server.stream import json_response
 
 INPUTS = 2048  # of one request, as at OpenAI
 INPUT = {
@@ -70,7 +70,7 @@ async def embed(call: Call) -> Response:
         tokens = call.record.prompt_tokens
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         answer = {"object": "list", "data": data, "model": call.record.model, "usage": usage}
-        return Response(dumps(answer), media_type="application/json")
+        return json_response(answer)
 
 
 def _inputs(given: Any, llm: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from localllm.server.endpoint import Call, Endpoint
 from localllm.server.pool import Entry, Known
-from localllm.server.stream import dumps
+from localllm.server.stream import json_response
 
 
 def shape(known: Known, entry: Entry | None) -> dict[str, Any]:
@@ -35,7 +35,7 @@ async def listing(call: Call) -> Response:
     pool = call.site.pool
     known = await pool.known()
     data = [shape(known[name], pool.entries.get(name)) for name in sorted(known)]
-    return Response(dumps({"object": "list", "data": data}), media_type="application/json")
+    return json_response({"object": "list", "data": data})
 
 
 async def one(call: Call) -> Response:
@@ -43,7 +43,7 @@ async def one(call: Call) -> Response:
     pool = call.site.pool
     known = await pool.find(call.request.path_params["id"])
     shown = shape(known, pool.entries.get(known.name))
-    return Response(dumps(shown), media_type="application/json")
+    return json_response(shown)
 
 
 ROUTES = [

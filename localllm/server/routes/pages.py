@@ -5,7 +5,7 @@ from importlib.resources import files
 from starlette.responses import Response
 
 from localllm.server.endpoint import Call, Endpoint
-from localllm.server.stream import dumps
+from localllm.server.stream import json_response
 
 
 async def chat(call: Call) -> Response:
@@ -20,7 +20,7 @@ async def docs(call: Call) -> Response:
 
 async def openapi(call: Call) -> Response:
     """The API as OpenAPI 3.1."""
-    return Response(dumps(call.site.openapi), media_type="application/json")
+    return json_response(call.site.openapi)
 
 
 def _page(name: str) -> Response:

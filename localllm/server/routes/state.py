@@ -10,7 +10,7 @@ from localllm.errors import Unavailable
 from localllm.server import fields
 from localllm.server.endpoint import Call, Endpoint, Field
 from localllm.server.native import settings
-from localllm.server.stream import dumps
+from localllm.server.stream import dumps, json_response
 
 
 async def health(call: Call) -> Response:
@@ -25,7 +25,7 @@ async def health(call: Call) -> Response:
             error = {"code": 503, "message": message, "type": "unavailable_error", "param": None}
             said: dict[str, Any] = {"status": word, "models": states, "error": error}
             return Response(dumps(said), 503, {"Retry-After": "2"}, "application/json")
-    return _json({"status": "ok", "models": states})
+    return json_response({"status": "ok", "models": states})
 
 
 def _state(pool: Any, name: str) -> str:
@@ -44,7 +44,7 @@ async def props(call: Call) -> Response:
         raise Unavailable(f"The model '{name}' is not loaded.")
     async with pool.use(name) as llm:
         tokenizer, template = llm.tokenizer, llm.template
-        return _json(
+        return json_response(
             {
                 "default_generation_settings": {"n_ctx": llm.context, "params": settings(llm, {})},
                 "total_slots": call.site.settings.running,
@@ -67,7 +67,7 @@ def _token(tokenizer: Any, id: int | None) -> str:
 async def slots(call: Call) -> Response:
     """The requests that are under way, oldest first; nothing of what they say."""
     now = time.monotonic()
-    return _json(
+    return json_response(
         [
             {
                 "id": index,
@@ -93,10 +93,6 @@ ANSWERING = {
 async def metrics(call: Call) -> Response:
     """For Prometheus."""
     return Response(call.site.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-
-def _json(value: Any) -> Response:
-    return Response(dumps(value), media_type="application/json")
 
 
 MODEL = Field("model", fields.NAME, "Which model; by default the one that answers by default.")

@@ -11,7 +11,7 @@ from localllm.server import ask, fields, messages
 from localllm.server.dialect import Tools
 from localllm.server.endpoint import Body, Call, Endpoint, Field
 from localllm.server.routes.chat import template_options
-from localllm.server.stream import dumps
+from localllm.server.stream import json_response
 
 TOKENIZE = Body(
     (
@@ -89,7 +89,7 @@ async def _with_model(call: Call, work: Callable[[Any], dict[str, Any]]) -> Resp
         call.record.model = llm.name
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(call.site.threads, work, llm)
-        return Response(dumps(found), media_type="application/json")
+        return json_response(found)
 
 
 ROUTES = [
