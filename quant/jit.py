@@ -220,24 +220,29 @@ def compile_all(kernels: Sequence[Kernel], processes: int, progress=None) -> Non
     """
     missing = [k for k in kernels if "address" not in k.__dict__ and not is_cached(k.name)]
     helpers = []
-    mine: Sequence[Kernel] = missing
-    if _folder and len(missing) > 2 and processes > 1:
-        shares = [missing[i::processes] for i in range(processes)]
-        mine, helpers = shares[0], [_spawn(share) for share in shares[1:]]
+    if _folder:
+        processes = min(processes, -(-len(missing) // 3))  # starting one takes as long as a few
+        helpers = [_spawn(_order(missing, n, processes)) for n in range(1, processes)]
     try:
-        for k in mine:
-            k.address  # noqa: B018  compiles
+        for k in missing:
+            k.address  # noqa: B018  compiles, or loads what a helper has kept
             if progress:
                 progress("compile", sum(is_cached(m.name) for m in missing), len(missing))
-        for helper in helpers:
-            helper.wait()
-    finally:
+    finally:  # what a helper is still at has been done here
         for helper in helpers:
             helper.kill()
     for k in kernels:
         k.address  # noqa: B018  loads, or compiles what a helper could not
     if progress and missing:
         progress("compile", len(missing), len(missing))
+
+
+def _order(kernels: Sequence[Kernel], process: int, processes: int) -> list[Kernel]:
+    """The way through the kernels of one of several processes. Each passes over what is kept by
+    then, and every second one walks backwards: they share the work until they meet."""
+    start = len(kernels) * (process // 2) // ((processes + 1) // 2)
+    order = [*kernels[start:], *kernels[:start]]
+    return order[::-1] if process % 2 else order
 
 
 def _spawn(share: Sequence[Kernel]) -> subprocess.Popen:

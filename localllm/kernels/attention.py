@@ -41,8 +41,8 @@ from localllm.kernels.pages import (
     v_scales,
 )
 from quant.elementary import exp2
-from quant.jit import kernel
-from quant.later import inline
+from quant.jit import Kernel, kernel
+from quant.later import inline, stamp
 from quant.rows import PANEL, SLOT_BYTES, quantise
 from quant.simd import (
     BYTES,
@@ -57,12 +57,14 @@ from quant.simd import (
     maximum,
     minimum,
     put_f32,
+    put_i64,
     splat_f32,
     store_f32,
     store_low_halves,
     to_i32,
     zero_below,
 )
+from quant.threads import call4
 from quant.tiles import (
     dot_pairs,
     int_zeros_like,
@@ -77,7 +79,12 @@ from quant.tiles import (
 
 (Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
  WINDOW, SOFTCAP, PARTS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
- LAST) = range(OWN, OWN + 19)  # fmt: skip
+ LAST, SPAN_2, SPAN_4, SPAN_8) = range(OWN, OWN + 22)  # fmt: skip
+
+# What the kernel of a register tile is to do: `count` rows of Q, their positions `step` apart,
+# against the pages of a span from page `begin` of a task's table on.
+(TASK, KV, COUNT, STEP, BEGIN, FIRST_Q, Q_STRIDE, FIRST_SCALE, SCALE_STRIDE) = range(9)
+ROWS = 8  # of the register tile; each kernel has its own
 
 LOG2_E = 1.4426950408889634  # scores are in powers of two
 LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
@@ -92,14 +99,15 @@ NUMBERS = 64
 TOTALS, PEAKS, SUMS = 0, NUMBERS, 2 * NUMBERS
 
 # Of a lane's scratch: scores of 8 rows, their 16-bit weights, scales of V; a vector a row that is
-# still to be reduced, twice; numbers of the rows; states.
+# still to be reduced, twice; numbers of the rows; what a tile is to do; states.
 WEIGHTS = 8 * ROW_BYTES
 V_SCALES = WEIGHTS + 8 * SPAN * 2
 FIRST, SECOND = V_SCALES + 4 * SPAN, V_SCALES + 4 * SPAN + 8 * BYTES
 HERE, WHOLE, LARGEST, INVERSE, WEIGHT_SCALES, OLD, NEW = (
     SECOND + 8 * BYTES + NUMBERS * n for n in range(7)
 )
-STATES = NEW + NUMBERS
+WORK = NEW + NUMBERS
+STATES = WORK + 128
 
 
 def state_bytes(v_dims: int) -> int:
@@ -148,9 +156,11 @@ def head_pool(args, kv):
 
 
 @inline
-def score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, out):
+def score(tile, task, args, kv, work, begin, pages, out):
     """Rows of Q against `pages` pages of K from page `begin` on: (rows, SPAN) f32 at `out`."""
     dims, pool = arg(args, K_DIMS), head_pool(args, kv)
+    q, q_stride = arg(work, FIRST_Q), arg(work, Q_STRIDE)
+    scales, s_stride = arg(work, FIRST_SCALE), arg(work, SCALE_STRIDE)
     group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
     for p in range(pages):
         k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
@@ -260,13 +270,13 @@ def weigh(tile, task, args, kv, begin, pages, memory, state):
             merge_rows(scale_rows(j, one, scales, 4), to + BYTES, 4 * dims, old, new)
 
 
-@inline
-def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory,
-              state):  # fmt: skip
-    """`count` rows, their positions `step` apart, against the span from page `begin` on."""
+def rows_span(args, work, memory, state):
+    """Up to a tile's rows against a span: what `work` says, merged into their state."""
+    count, step, begin = arg(work, COUNT), arg(work, STEP), arg(work, BEGIN)
+    task, kv, tile = arg(work, TASK), arg(work, KV), zeros(ROWS)
     position = arg(task, TASK_POSITION)
     pages = min(PAGES, (position + step * (count - 1)) // PAGE + 1 - begin)
-    score(tile, task, args, kv, q, q_stride, scales, s_stride, begin, pages, memory)
+    score(tile, task, args, kv, work, begin, pages, memory)
     peaks_of(tile, args, count, step, position, begin, pages, memory)
     soften(tile, count, pages, memory)
     merge_numbers(state, memory + HERE, memory + WHOLE, memory + OLD, memory + NEW)
@@ -274,16 +284,12 @@ def tile_span(tile, count, task, args, kv, q, q_stride, scales, s_stride, step, 
     weigh(tile, task, args, kv, begin, pages, memory, state)
 
 
-@inline
-def rows_span(count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, state):
-    """The same with the smallest register tile that holds the rows, 8 at the most."""
-    rows = (count, task, args, kv, q, q_stride, scales, s_stride, step, begin, memory, state)
-    if count > 4:
-        tile_span(zeros(8), *rows)
-    elif count > 2:
-        tile_span(zeros(4), *rows)
-    else:
-        tile_span(zeros(2), *rows)
+def span_kernel(rows: int) -> Kernel:
+    """The kernel of a register tile of that many rows; `attend` calls it by its address."""
+    return Kernel(stamp(rows_span, f"span{rows}", ROWS=rows), 4, __name__)
+
+
+SPANS = {rows: span_kernel(rows) for rows in (2, 4, 8)}
 
 
 @inline
@@ -309,14 +315,20 @@ def span(task, args, kv, begin, memory, states):
     load_v_scales(task, args, kv, begin, memory)
     single = count == 1
     tiles, apart = ((group + 7) // 8, 8) if single else (group, 1)
-    stride, step = (1, 0) if single else (heads, 1)
+    stride, step, work = (1, 0, memory + WORK) if single else (heads, 1, memory + WORK)
+    put_i64(work + 8 * TASK, task)
+    put_i64(work + 8 * KV, kv)
+    put_i64(work + 8 * STEP, step)
+    put_i64(work + 8 * BEGIN, begin)
+    put_i64(work + 8 * Q_STRIDE, stride * 2 * dims)
+    put_i64(work + 8 * SCALE_STRIDE, stride * 4)
     for k in range(tiles):
-        rows = min(group - 8 * k, 8) if single else count
-        at = k * apart
-        rows_span(
-            rows, task, args, kv, q + at * 2 * dims, stride * 2 * dims, scales + 4 * at,
-            4 * stride, step, begin, memory, states + k * state_size(args),
-        )  # fmt: skip
+        rows, at = min(group - 8 * k, 8) if single else count, k * apart
+        put_i64(work + 8 * COUNT, rows)
+        put_i64(work + 8 * FIRST_Q, q + at * 2 * dims)
+        put_i64(work + 8 * FIRST_SCALE, scales + 4 * at)
+        kernel = arg(args, SPAN_8 if rows > 4 else SPAN_4 if rows > 2 else SPAN_2)
+        call4(kernel, args, work, memory, states + k * state_size(args))
 
 
 @inline

@@ -88,27 +88,31 @@ def turn(x, args, position):
 
 @inline
 def prepare_head(args, t, kv, position, page):
-    """One KV head of one token: K and V to their page, its group of Q to 16 bits."""
-    dims, epsilon, head = arg(args, K_DIMS), get_f32(args + 8 * EPSILON), stack(128)
+    """One KV head of one token: its group of Q to 16 bits, K and V to their page."""
+    dims, epsilon, level = arg(args, K_DIMS), get_f32(args + 8 * EPSILON), arg(args, LEVEL)
+    heads, kv_heads, head, halves = arg(args, HEADS), arg(args, KV_HEADS), stack(128), stack(128)
     pool, group_bytes = arg(args, POOL) + kv * arg(args, HEAD_BYTES), arg(args, GROUP_BYTES)
-    k_size, slot, v_dims = arg(args, K_BYTES), position % PAGE, arg(args, V_DIMS)
-    k = arg(args, K) + t * arg(args, STRIDE_K) + kv * 4 * dims
-    load_head(k, dims, arg(args, K_GAIN), epsilon, head)
-    turn(head, args, position)
-    store_k(head, dims, arg(args, LEVEL), k_page(pool, page, group_bytes, k_size), slot)
-    v = arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims
-    load_head(v, v_dims, 0, epsilon, head)
+    k_size, slot, group = arg(args, K_BYTES), position % PAGE, heads // kv_heads
+    for n in range(group + 1):  # K is the last
+        h, is_q = kv * group + n, n < group
+        x = arg(args, Q) + t * arg(args, STRIDE_Q) + h * 4 * dims
+        out, gain = arg(args, Q_OUT) + (t * heads + h) * 2 * dims, arg(args, Q_GAIN)
+        if not is_q:
+            x = arg(args, K) + t * arg(args, STRIDE_K) + kv * 4 * dims
+            out, gain = halves, arg(args, K_GAIN)
+        load_head(x, dims, gain, epsilon, head)
+        turn(head, args, position)
+        scale = to_halves(head, dims, level, out)
+        if is_q:
+            scale *= get_f32(args + 8 * Q_SCALE)
+            put_f32(arg(args, Q_SCALES) + 4 * (t * heads + h), scale)
+        else:
+            store_k(halves, scale, dims, k_page(pool, page, group_bytes, k_size), slot)
+    v_dims = arg(args, V_DIMS)
+    load_head(arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims, v_dims, 0, epsilon, head)
     padded = (v_dims + 31) // 32 * 32
     scales = v_scales(pool, page, group_bytes, k_size, padded)
     store_v(head, padded, v_page(pool, page, group_bytes, k_size), scales, slot)
-    group = arg(args, HEADS) // arg(args, KV_HEADS)
-    for h in range(kv * group, (kv + 1) * group):
-        q = arg(args, Q) + t * arg(args, STRIDE_Q) + h * 4 * dims
-        load_head(q, dims, arg(args, Q_GAIN), epsilon, head)
-        turn(head, args, position)
-        at = t * arg(args, HEADS) + h
-        scale = to_halves(head, dims, arg(args, LEVEL), arg(args, Q_OUT) + at * 2 * dims)
-        put_f32(arg(args, Q_SCALES) + 4 * at, scale * get_f32(args + 8 * Q_SCALE))
 
 
 @kernel(4)

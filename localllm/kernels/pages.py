@@ -97,10 +97,8 @@ def to_halves(x, dims, level, out):
 
 
 @inline
-def store_k(x, dims, level, page, slot):
-    """A head of K into its slot of a page."""
-    halves = stack(128)
-    scale = to_halves(x, dims, level, halves)
+def store_k(halves, scale, dims, page, slot):
+    """A head of K, `dims` whole numbers of 16 bits, into its slot of a page."""
     for pair in range(dims // 2):
         put_i32(page + pair * PAGE * 4 + 4 * slot, get_i32(halves + 4 * pair))
     put_f32(page + dims * PAGE * 2 + 4 * slot, scale)

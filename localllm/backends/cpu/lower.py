@@ -441,7 +441,9 @@ class Lowering:
             self._panels(width, lanes=not rows) if direct else None,
         )
         self.places[i] = place
-        args = self._block(attention.LAST + 1)
+        args = self._block(attention.SPAN_8 + 1)
+        for rows, kernel in attention.SPANS.items():
+            args[getattr(attention, f"SPAN_{rows}")] = kernel.address
         part = attention.part_bytes(a.v_dims, group)
         args[attention.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
         args[attention.WINDOW] = a.window

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from localllm.backends.cpu import team
 from localllm.backends.cpu.batch import BatchMemory
 from localllm.backends.cpu.lower import Lowering, Rows, Sizes, Step
 from localllm.backends.cpu.team import Table, Team
@@ -49,9 +50,9 @@ class CPUModel:
         from localllm.kernels import attention, heads, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [norm.norm, linear.linear, linear.gated, linear.pick, heads.heads]
-        own += [attention.attend, attention.merge_spans, pack.pack]
-        return [f.product for f in formats] + own + [f.repack for f in formats]
+        own = [*team.KERNELS, heads.heads, attention.attend, *attention.SPANS.values()]
+        own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
+        return [f.product for f in formats] + own + [pack.pack] + [f.repack for f in formats]
 
     def _load(self, names, lanes: int, progress: Progress | None) -> None:
         spans = -(-self.context // SPAN)

@@ -159,6 +159,9 @@ def take_part(team, lanes, word):
             looks += 1
 
 
+KERNELS = (serve, take_part, call_lanes)
+
+
 class Table:
     """A program as a team walks it: rows of (kernel, args, units, kind, alone) and their words."""
 
