@@ -43,7 +43,7 @@ from localllm.kernels.pages import (
 from quant.elementary import exp2
 from quant.jit import Kernel, kernel
 from quant.later import inline, stamp
-from quant.rows import PANEL, SLOT_BYTES, quantise
+from quant.rows import PANEL, SLOT_BYTES, quantise, quantise_panel
 from quant.simd import (
     BYTES,
     LANES,
@@ -121,8 +121,8 @@ def part_bytes(v_dims: int, group: int) -> int:
 
 
 def scratch_bytes(v_dims: int, group: int) -> int:
-    """What a lane needs: the above, states of 8 tokens of a group, and an output row of it."""
-    return STATES + group * state_bytes(v_dims) + group * v_dims * 4 + 4096
+    """What a lane needs: the above, states of 8 tokens of a group, and their answers."""
+    return STATES + group * state_bytes(v_dims) + 8 * group * v_dims * 4 + 4096
 
 
 @inline
@@ -367,33 +367,44 @@ def divide(args, state, row, out):
 
 
 @inline
-def emit(args, row, kv, memory, single, lane):
-    """A group's answers for one token, side by side at `memory`, to panels or rows."""
+def emit_row(args, row, kv, answer):
+    """A group's answer for one token to its row of f32."""
     width = arg(args, HEADS) // arg(args, KV_HEADS) * arg(args, V_DIMS)
-    if arg(args, ROWS_OUT):
-        y = arg(args, ROWS_OUT) + row * arg(args, OUT_STRIDE) + kv * width * 4
-        for c in range(0, 4 * width, 4):
-            put_f32(y + c, get_f32(memory + c))
-    if arg(args, PANELS_OUT):
-        first, blocks = kv * width // 32, arg(args, HEADS) * arg(args, V_DIMS) // 32
-        for k in range(width // 32):
-            if single:
-                panel = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES)
-                quantise(memory + 128 * k, panel + (first + k) * SLOT_BYTES, 0, 1)
-            else:
-                panel = arg(args, PANELS_OUT) + row // PANEL * blocks * SLOT_BYTES * PANEL
-                block = panel + (first + k) * SLOT_BYTES * PANEL
-                quantise(memory + 128 * k, block, row % PANEL, PANEL)
+    y = arg(args, ROWS_OUT) + row * arg(args, OUT_STRIDE) + kv * width * 4
+    for c in range(0, 4 * width, 4):
+        put_f32(y + c, get_f32(answer + c))
 
 
 @inline
-def emit_task(args, task, kv, states, answer, lane):
-    """A group's answers for the tokens of a task, by way of a row at `answer`."""
+def emit_slot(args, row, kv, answer, lane):
+    """A group's answer for one token to its slot of a panel."""
+    width, single = arg(args, HEADS) // arg(args, KV_HEADS) * arg(args, V_DIMS), is_single(args)
+    block = block_of(args, row, kv)
+    if single:
+        block = arg(args, LANE_OUT) + lane * arg(args, LANE_BYTES) + kv * width // 32 * SLOT_BYTES
+    slots = 1 if single else PANEL
+    for k in range(width // 32):
+        quantise(answer + 128 * k, block + k * SLOT_BYTES * slots, row % slots, slots)
+
+
+@inline
+def block_of(args, row, kv):
+    """The first block of a group in the panel of a row."""
+    blocks = arg(args, HEADS) * arg(args, V_DIMS) // 32
+    first = row // PANEL * blocks + kv * blocks // arg(args, KV_HEADS)
+    return arg(args, PANELS_OUT) + first * SLOT_BYTES * PANEL
+
+
+@inline
+def emit_task(args, task, kv, states, answers, lane):
+    """A group's answers for the tokens of a task, by way of rows at `answers`."""
     batch, group, count = arg(args, BATCH), arg(args, HEADS) // arg(args, KV_HEADS), 1
+    first, panels, width = arg(task, TASK_ROW), arg(args, PANELS_OUT), group * arg(args, V_DIMS)
     if not arg(batch, SPLIT):
         count = arg(task, TASK_COUNT)
+    together = panels and count == PANEL and first % PANEL == 0 and not arg(args, LAST)
     for t in range(count):
-        row = arg(task, TASK_ROW) + t
+        row, answer = first + t, answers + t * width * 4
         if arg(args, LAST):
             row = get_i64(arg(batch, WANTED_INDEX) + 8 * row)
         if row >= 0:
@@ -401,7 +412,26 @@ def emit_task(args, task, kv, states, answer, lane):
                 tile, at = (h // 8, h % 8) if count == 1 else (h, t)
                 state = states + tile * state_size(args)
                 divide(args, state, at, answer + h * arg(args, V_DIMS) * 4)
-            emit(args, row, kv, answer, is_single(args), lane)
+            if arg(args, ROWS_OUT):
+                emit_row(args, row, kv, answer)
+            if panels and not together:
+                emit_slot(args, row, kv, answer, lane)
+    if together:
+        block = block_of(args, first, kv)
+        for k in range(width // 32):
+            quantise_panel(answers + 128 * k, 4 * width, block + k * SLOT_BYTES * PANEL)
+
+
+@inline
+def is_wanted(args, task):
+    """Whether any row of a task is read later: after the last layer's attention few are."""
+    if not arg(args, LAST):
+        return True
+    first = arg(arg(args, BATCH), WANTED_INDEX) + 8 * arg(task, TASK_ROW)
+    for t in range(arg(task, TASK_COUNT)):
+        if get_i64(first + 8 * t) >= 0:
+            return True
+    return False
 
 
 @kernel(4)
@@ -412,6 +442,8 @@ def attend(args, begin, end, lane):
     tasks, group = arg(batch, TASKS), arg(args, HEADS) // arg(args, KV_HEADS)
     for unit in range(begin, end):
         kv, task = unit // tasks, arg(batch, TASK_LIST) + unit % tasks * TASK_BYTES
+        if not is_wanted(args, task):
+            continue
         position, count = arg(task, TASK_POSITION), arg(task, TASK_COUNT)
         low = first_position(position, arg(args, WINDOW)) // SPAN
         high = (position + count - 1) // SPAN
