@@ -3,7 +3,8 @@
 A panel holds `slots` tokens, block after block of 32 columns. A block is 48 bytes a slot: 32 int8
 of each slot, then of each slot an f32 scale, an f32 -128 * scale * sum, an i32 -128 * (sum of the
 first 16) and an i32 -128 * (sum of the last 16). The sums serve weights that are stored with an
-offset, and those that have a minimum.
+offset, and those that have a minimum. A processor whose products are narrow has the sums of the
+first and last 16 as two i16 in place of the first i32.
 """
 
 import numpy as np
@@ -33,12 +34,14 @@ from quant.simd import (
     total_i32,
     zero_below,
 )
+from quant.target import TARGET
 from quant.tiles import int_rows_at, larger_rows, store_peaks, store_totals, zeros
 
 PANEL = 8  # slots of a panel of many tokens; a single token has a panel of one slot
 BLOCK = 32  # columns
 SLOT_BYTES = 48  # of a block, a slot
 TINY = 1e-30  # rows of numbers all smaller count as zeros
+NARROW = TARGET.narrow
 
 
 @inline
@@ -66,7 +69,7 @@ def quantise(source, block, slot, slots):
     scale, about = largest * np.float32(1 / 127), block + BLOCK * slots + 4 * slot
     put_f32(about, scale)
     put_f32(about + each, scale * np.float32(-128 * (first + last)))
-    put_i32(about + 2 * each, np.int32(-128) * first)
+    put_i32(about + 2 * each, first & 0xFFFF | last << 16 if NARROW else np.int32(-128) * first)
     put_i32(about + 3 * each, np.int32(-128) * last)
 
 
@@ -94,7 +97,8 @@ def quantise_panel(source, stride, block):
         i, j = load_i32(first + c), load_i32(last + c)
         store_eight(about + c, scale)
         store_eight(about + each + c, scale * to_f32((i + j) * factor))
-        store_eight_ints(about + 2 * each + c, i * factor)
+        halves = i & splat_i32(np.int32(0xFFFF)) | j * splat_i32(np.int32(1 << 16))
+        store_eight_ints(about + 2 * each + c, halves if NARROW else i * factor)
         store_eight_ints(about + 3 * each + c, j * factor)
 
 

@@ -19,8 +19,13 @@ class Target(NamedTuple):
 
     @property
     def signed(self) -> bool:
-        """Whether integer dots take signed weights; VNNI takes unsigned ones."""
-        return "vnni" not in self.name
+        """Whether integer dots take signed weights; those of x86 take unsigned ones."""
+        return not self.x86
+
+    @property
+    def narrow(self) -> bool:
+        """Whether integer dots give sums of 16 bits, which are widened later (`quant.narrow`)."""
+        return self.name == "avx2"
 
     @property
     def x86(self) -> bool:

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from quant.target import TARGET
+
 BLOCK = 32  # columns that share a scale of int8 rows
 
 
@@ -38,6 +40,9 @@ def panel(x: np.ndarray, slots: int) -> np.ndarray:
     out["scale"][:, :tokens] = scale.T
     out["sum"][:, :tokens] = (scale * halves.sum(2).astype("f4")).T
     out["first"][:, :tokens], out["last"][:, :tokens] = halves[..., 0].T, halves[..., 1].T
+    if TARGET.narrow:
+        sums = (halves // -128).astype("<i2").view("<i4")[..., 0]
+        out["first"][:, :tokens] = sums.T
     return out.view(np.uint8)
 
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from quant.format import columns, integer_format
 from quant.later import inline
-from quant.nibbles import FLIP44, left_fours
+from quant.nibbles import FLIP44
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes, store_part
+from quant.sums import left_fours
 
 BLOCK = np.dtype([("d", "<f2"), ("q", "u1", 16)])
 

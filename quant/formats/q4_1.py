@@ -7,9 +7,9 @@ import numpy as np
 
 from quant.format import columns, halves_apart, integer_format
 from quant.later import inline
-from quant.nibbles import fours
 from quant.products import with_minimum
 from quant.simd import HALVES, column
+from quant.sums import fours
 
 BLOCK = np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)])
 

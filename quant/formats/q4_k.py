@@ -9,9 +9,9 @@ import numpy as np
 
 from quant.format import bytes_apart, columns, halves_apart, integer_format
 from quant.later import inline
-from quant.nibbles import fours
 from quant.products import with_minima
 from quant.simd import BYTES, HALVES, bits, load_bytes, stack, store_bytes
+from quant.sums import fours
 
 BLOCK = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("q", "u1", (4, 32))])
 

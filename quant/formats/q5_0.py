@@ -1,15 +1,16 @@
 """Q5_0: 32 weights in 22 bytes.   [d f16][fifth bits u32][nibbles]   w = d * (q - 16)
 
-Tile: LANES scales, then 5 vectors (see `quant.nibbles.fives`).
+Tile: LANES scales, then 5 vectors (see `quant.nibbles.pack_fives`).
 """
 
 import numpy as np
 
 from quant.format import columns, integer_format
 from quant.later import inline
-from quant.nibbles import fives, pack_fives
+from quant.nibbles import pack_fives
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, bits, column, load_bytes, spread_bits, stack, store_part
+from quant.sums import fives
 
 BLOCK = np.dtype([("d", "<f2"), ("h", "<u4"), ("q", "u1", 16)])
 

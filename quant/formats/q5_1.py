@@ -1,6 +1,6 @@
 """Q5_1: 32 weights in 24 bytes.   [d f16][m f16][fifth bits u32][nibbles]   w = d * q + m
 
-Tile: LANES scales, LANES minima, then 5 vectors (see `quant.nibbles.fives`).
+Tile: LANES scales, LANES minima, then 5 vectors (see `quant.nibbles.pack_fives`).
 """
 
 import numpy as np
@@ -8,9 +8,9 @@ import numpy as np
 from quant.format import halves_apart, integer_format
 from quant.formats.q5_0 import fifths, pack
 from quant.later import inline
-from quant.nibbles import fives
 from quant.products import LEFT, with_minimum
 from quant.simd import HALVES, column
+from quant.sums import fives
 
 BLOCK = np.dtype([("d", "<f2"), ("m", "<f2"), ("h", "<u4"), ("q", "u1", 16)])
 

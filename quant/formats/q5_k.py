@@ -1,7 +1,7 @@
 """Q5_K: 256 weights in 176 bytes.   [d f16][dmin f16][12 of scales][32 fifth bits][128 nibbles]
 
 As Q4_K, with bit j of byte c of the fifth bits being the top bit of column c of run j.
-Tile: the same head, then 8 x 5 vectors (see `quant.nibbles.fives`).
+Tile: the same head, then 8 x 5 vectors (see `quant.nibbles.pack_fives`).
 """
 
 import numpy as np
@@ -9,9 +9,10 @@ import numpy as np
 from quant.format import columns, integer_format
 from quant.formats.q4_k import nibbles, pack_scales, scaled
 from quant.later import inline
-from quant.nibbles import fives, pack_fives
+from quant.nibbles import pack_fives
 from quant.products import LEFT, with_minima
 from quant.simd import BYTES, HALVES, bits, load_bytes, shift_right, stack
+from quant.sums import fives
 
 BLOCK = np.dtype(
     [("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("h", "u1", 32), ("q", "u1", (4, 32))]

@@ -3,17 +3,16 @@
 w = d * s * (q - 32), with an s for each 16 weights. Nibbles: two runs of 64 bytes, each the low
 nibbles of 64 weights and the high ones of the next 64; high bits: two runs of 32 bytes, two bits
 for each of four groups of 32.
-Tile: LANES d, 16 x LANES scales, then 16 x 3 vectors (see `quant.nibbles.sixes`). The integer sum
-of 16 starts at -128 times the sum of the activations where weights are unsigned, so the offset
-costs nothing; sums of 256 are multiplied by d once.
+Tile: LANES d, 16 x LANES scales, then 16 x 3 vectors (see `quant.nibbles.pack_sixes`). Integer
+sums of 32 are times their scales already; sums of 256 are multiplied by d once.
 """
 
 import numpy as np
 
 from quant.format import bytes_apart, columns, integer_format
 from quant.later import inline
-from quant.nibbles import pack_sixes, sixes
-from quant.products import SIGNED, fetch
+from quant.nibbles import pack_sixes
+from quant.products import fetch
 from quant.rows import SLOT_BYTES
 from quant.simd import (
     BYTES,
@@ -23,21 +22,13 @@ from quant.simd import (
     column,
     load_bytes,
     load_f16,
-    load_i8,
     shift_right,
     splat_f32,
     stack,
     store_part,
 )
-from quant.tiles import (
-    add_ints,
-    fma_int_rows,
-    fma_tiles,
-    int_zeros_like,
-    ints_at,
-    multiply_ints,
-    zeros_like,
-)
+from quant.sums import scaled_sixes
+from quant.tiles import fma_int_rows, fma_tiles, zeros_like
 
 BLOCK = np.dtype([("q", "u1", (2, 64)), ("h", "u1", (2, 32)), ("s", "i1", 16), ("d", "<f2")])
 TILE_BYTES = 210 * LANES
@@ -53,13 +44,6 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     return (scale[..., None] * q).reshape(-1, 256)
 
 
-@inline
-def half(tiles, w, scales, x, sums):
-    """16 columns, times their integer scales."""
-    start = int_zeros_like(tiles) if SIGNED else ints_at(tiles, sums, 4)
-    return multiply_ints(sixes(start, w, x), load_i8(scales))
-
-
 def by_sixteens(tiles, w, x, blocks, slots):
     """The loop of this format, in place of one of `quant.products`."""
     for _ in range(0, blocks, 8):
@@ -68,9 +52,8 @@ def by_sixteens(tiles, w, x, blocks, slots):
             weights, about = w + HALVES + 4 * BYTES + 6 * BYTES * j, x + 32 * slots
             scales, sums = w + HALVES + 2 * LANES * j, about + 8 * slots
             fetch(tiles, weights + TILE_BYTES, 6 * BYTES)
-            i = half(tiles, weights, scales, x, sums)
-            last = half(tiles, weights + 3 * BYTES, scales + LANES, x + 16, sums + 4 * slots)
-            scaled = fma_int_rows(scaled, add_ints(i, last), about, 4)
+            i = scaled_sixes(tiles, weights, scales, x, sums, slots)
+            scaled = fma_int_rows(scaled, i, about, 4)
             x += SLOT_BYTES * slots
         tiles = fma_tiles(tiles, scaled, load_f16(w) * splat_f32(np.float32(1 / 4)))
         w += TILE_BYTES

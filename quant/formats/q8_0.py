@@ -9,8 +9,8 @@ from quant.format import columns, integer_format
 from quant.later import inline
 from quant.products import symmetric
 from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes, store_part
+from quant.sums import eights
 from quant.target import TARGET
-from quant.tiles import dot_rows, int_zeros_like
 
 BLOCK = np.dtype([("d", "<f2"), ("q", "i1", 32)])
 FLIP = 0 if TARGET.signed else 128
@@ -20,15 +20,6 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     """(n, 34) u8 -> (n, 32) f32."""
     b = np.ascontiguousarray(blocks).view(BLOCK)[:, 0]
     return b["d"].astype("f4")[:, None] * b["q"]
-
-
-@inline
-def bytes_of(tiles, w, x):
-    """The integer sums of 32 columns."""
-    i = int_zeros_like(tiles)
-    for g in range(8):
-        i = dot_rows(i, load_bytes(w + BYTES * g), x + 4 * g, 32)
-    return i
 
 
 @inline
@@ -42,4 +33,4 @@ def tile(source, stride, target):
         store_bytes(target + HALVES + BYTES * k, weights)
 
 
-FORMAT = integer_format("Q8_0", __name__, unpack, symmetric, tile, integers=bytes_of)
+FORMAT = integer_format("Q8_0", __name__, unpack, symmetric, tile, integers=eights)

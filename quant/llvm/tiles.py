@@ -18,6 +18,7 @@ from quant.llvm.vectors import (
     const,
     f32v,
     fma_llvm,
+    i16v,
     i32v,
     nothing,
     shuffle,
@@ -74,6 +75,13 @@ def int_zeros_like(context, tiles):
     """As many vectors of i32 zeros."""
     kind = types.UniTuple(i32v, tiles.count)
     return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_I, 0))
+
+
+@intrinsic
+def narrow_zeros_like(context, tiles):
+    """As many vectors of i16 zeros."""
+    kind = types.UniTuple(i16v, tiles.count)
+    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_W, 0))
 
 
 @intrinsic
@@ -191,21 +199,21 @@ def _vnni(b, acc, weights, x):
     return call(b, f"llvm.x86.avx512.vpdpbusd.{_BITS}", _I, acc, weights, x)
 
 
-def _pairs(b, products):
-    """Sums of neighbouring i16 as i32."""
-    return call(b, "llvm.x86.avx2.pmadd.wd", _I, products, const(_W, 1))
+def _pairs(b, products, factor):
+    """Sums of neighbouring i16 as i32, times `factor`."""
+    return call(b, "llvm.x86.avx2.pmadd.wd", _I, products, const(_W, factor))
 
 
-def _avx2_small(b, acc, weights, x):
-    return b.add(acc, _pairs(b, call(b, "llvm.x86.avx2.pmadd.ub.sw", _W, weights, x)))
+def _narrow(b, weights, x):
+    """Sums of two products as i16, for weights so small that they fit."""
+    return call(b, "llvm.x86.avx2.pmadd.ub.sw", _W, weights, x)
 
 
 def _avx2(b, acc, weights, x):
-    """|w| * (x with the sign of w): 128 * 127 * 2 still fits an i16."""
-    negative = b.icmp_signed("<", weights, const(_B, 0))
-    size = b.select(negative, b.neg(weights), weights)
-    turned = call(b, "llvm.x86.avx2.psign.b", _B, x, weights)
-    return _avx2_small(b, acc, size, turned)
+    """Nibble by nibble."""
+    low, high = b.and_(weights, const(_B, 15)), b.lshr(weights, const(_B, 4))
+    sums = _pairs(b, _narrow(b, low, x), 1), _pairs(b, _narrow(b, high, x), 16)
+    return b.add(acc, b.add(*sums))
 
 
 def _sdot(b, acc, weights, x):
@@ -221,34 +229,77 @@ def _plain(b, acc, weights, x):
     return acc
 
 
-_FULL, _SMALL = {
-    "avx2": (_avx2, _avx2_small),
-    "neon-dotprod": (_sdot, _sdot),
-    "plain": (_plain, _plain),
-}.get(TARGET.name, (_vnni, _vnni))
+_dot = {"avx2": _avx2, "neon-dotprod": _sdot, "plain": _plain}.get(TARGET.name, _vnni)
 
 
-def _dot(multiply):
-    @intrinsic
-    def dot(context, tiles, weights, address, stride):
-        def generate(ctx, b, sig, args):
-            def one(t, acc):
-                x = b.bitcast(_i32_of(b, args[2], args[3], t), _B)
-                return multiply(b, acc, args[1], x)
-
-            return _each(b, tiles, one, args[0])
-
-        return tiles(tiles, u8v, types.intp, types.intp), generate
-
-    return dot
+def _bytes_of(b, address, stride, t):
+    return b.bitcast(_i32_of(b, address, stride, t), _B)
 
 
-dot_rows = _dot(_FULL)
-"""tiles[t] += weights x the 4 int8 of token t, lane by lane. Weights are whole bytes, stored as
-`flip` of `quant.formats` says: unsigned (+ 128) for VNNI, signed elsewhere."""
+@intrinsic
+def dot_rows(context, tiles, weights, address, stride):
+    """tiles[t] += weights x the 4 int8 of token t, lane by lane. Weights are whole bytes, signed
+    or not as `TARGET.signed` says."""
 
-dot_small_rows = _dot(_SMALL)
-"""The same for weights of 0 to 127, which are the same number signed and unsigned."""
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            return _dot(b, acc, args[1], _bytes_of(b, args[2], args[3], t))
+
+        return _each(b, tiles, one, args[0])
+
+    return tiles(tiles, u8v, types.intp, types.intp), generate
+
+
+def _kept(b, x):
+    """x itself, which LLVM may not see through: sums stay in the order they are written in."""
+    return b.asm(ir.FunctionType(x.type, [x.type]), "", "=x,0", [x], side_effect=False)
+
+
+@intrinsic
+def dot_narrow_rows(context, sums, weights, others, address, distance, stride):
+    """sums[t] += weights x the 4 int8 of token t + others x the 4 that lie `distance` further, two
+    i16 a lane: for weights so small that these do not overflow."""
+
+    def generate(ctx, b, sig, args):
+        _, w, v, x, distance, stride = args
+        y = b.add(x, distance)
+
+        def one(t, acc):
+            first = _narrow(b, w, _bytes_of(b, x, stride, t))
+            return _kept(b, b.add(acc, b.add(first, _narrow(b, v, _bytes_of(b, y, stride, t)))))
+
+        return _each(b, sums, one, args[0])
+
+    return sums(sums, u8v, u8v, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def dot_wide_rows(context, ints, weights, others, pairs, address, distance, stride):
+    """ints[t] += the same sums, times `pairs` of i16: widened at once."""
+
+    def generate(ctx, b, sig, args):
+        _, w, v, pairs, x, distance, stride = args
+        y, factors = b.add(x, distance), b.bitcast(pairs, _W)
+
+        def one(t, acc):
+            first = _narrow(b, w, _bytes_of(b, x, stride, t))
+            both = b.add(first, _narrow(b, v, _bytes_of(b, y, stride, t)))
+            return _kept(b, _halves(b, acc, both, factors))
+
+        return _each(b, ints, one, args[0])
+
+    return ints(ints, u8v, u8v, i32v, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def add_pairs(context, ints, sums, pairs):
+    """ints[t] += the two i16 in each lane of sums[t] times those of `pairs`."""
+
+    def generate(ctx, b, sig, args):
+        y = b.bitcast(args[2], _W)
+        return _each(b, ints, lambda t, i: _halves(b, i, b.extract_value(args[1], t), y), args[0])
+
+    return ints(ints, sums, i32v), generate
 
 
 def _halves(b, acc, x, y):
