@@ -63,7 +63,7 @@ def test_hot_loops_have_not_grown(target, name, measured):
 
 
 MODEL = ["norm:norm", "linear:linear", "linear:gated", "heads:heads", "attention:merge_spans"]
-MODEL += ["attention:attend", "attention:span8"]
+MODEL += ["attention:attend", "spans:span8"]
 LIBRARY = {"memset", "memcpy", "memmove"}  # what a kernel may call by name
 
 

@@ -1,9 +1,4 @@
-"""Attention over pages: online softmax in spans of positions, merged in the context's order.
-
-Whole numbers throughout: Q . K and P . V are pairs of 16-bit products. A register tile is 1, 2, 4
-or 8 rows that see the same pages: 8 tokens of one head, or the heads of one token that share a KV
-head. Each row's bits depend on its own numbers only, whatever stands beside it.
-"""
+"""Attention over pages: online softmax in spans of positions, merged in the context's order."""
 
 import numpy as np
 
@@ -12,7 +7,6 @@ from localllm.kernels.fields import (
     BATCH,
     FIRST_TASKS,
     MERGES,
-    OWN,
     POSITIONS,
     SPAN,
     SPLIT,
@@ -22,274 +16,60 @@ from localllm.kernels.fields import (
     TASK_POSITION,
     TASK_ROW,
     TASK_SPAN,
-    TASK_TABLE,
     TASKS,
     WANTED_INDEX,
     arg,
     is_single,
-    round_up,
     scratch_of,
 )
-from localllm.kernels.pages import (
-    BAND,
-    BAND_BYTES,
-    GROUP,
-    V_LEVEL,
-    VECTORS,
-    k_page,
-    v_page,
-    v_scales,
+from localllm.kernels.pages import v_scales
+from localllm.kernels.states import (
+    BEGIN,
+    COUNT,
+    FIRST_Q,
+    FIRST_SCALE,
+    GROUP_BYTES,
+    HEADS,
+    K_BYTES,
+    K_DIMS,
+    KV,
+    KV_HEADS,
+    LANE_BYTES,
+    LANE_OUT,
+    LAST,
+    OUT_STRIDE,
+    PAGES,
+    PANELS_OUT,
+    PARTS,
+    Q_SCALES,
+    Q_STRIDE,
+    ROWS_OUT,
+    SCALE_STRIDE,
+    SPAN_2,
+    SPAN_4,
+    SPAN_8,
+    STATES,
+    STEP,
+    TASK,
+    V_DIMS,
+    V_SCALES,
+    WINDOW,
+    WORK,
+    Q,
+    begin_states,
+    divide,
+    entry,
+    first_position,
+    head_pool,
+    merge,
+    padded_dims,
+    state_size,
 )
-from quant.elementary import exp2
-from quant.jit import Kernel, kernel
-from quant.later import inline, stamp
+from quant.jit import kernel
+from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise, quantise_panel
-from quant.simd import (
-    BYTES,
-    LANES,
-    fma,
-    get_f32,
-    get_i32,
-    get_i64,
-    lanes_between,
-    load_f32,
-    load_i32,
-    maximum,
-    minimum,
-    put_f32,
-    put_i64,
-    splat_f32,
-    store_f32,
-    store_low_halves,
-    to_i32,
-    zero_below,
-)
+from quant.simd import LANES, get_f32, get_i32, get_i64, load_f32, put_f32, put_i64, store_f32
 from quant.threads import call4
-from quant.tiles import (
-    dot_pairs,
-    int_zeros_like,
-    merge_rows,
-    rows_at,
-    scale_rows,
-    store_peaks,
-    store_rows,
-    store_totals,
-    zeros,
-)
-
-(Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
- WINDOW, SOFTCAP, PARTS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
- LAST, SPAN_2, SPAN_4, SPAN_8) = range(OWN, OWN + 22)  # fmt: skip
-
-# What the kernel of a register tile is to do: `count` rows of Q, their positions `step` apart,
-# against the pages of a span from page `begin` of a task's table on.
-(TASK, KV, COUNT, STEP, BEGIN, FIRST_Q, Q_STRIDE, FIRST_SCALE, SCALE_STRIDE) = range(9)
-ROWS = 8  # of the register tile; each kernel has its own
-
-LOG2_E = 1.4426950408889634  # scores are in powers of two
-LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
-TINY = 1e-37  # weights below it count as nothing
-PAGES = SPAN // PAGE
-ROW_BYTES = SPAN * 4  # of scores
-
-# Numbers of the 8 rows of a tile stand in a place of their own, as wide as the widest vector.
-NUMBERS = 64
-# A state is what is known of 8 rows after some spans: what the sums are to be divided by, the
-# highest score, and the sums, a row after the other.
-TOTALS, PEAKS, SUMS = 0, NUMBERS, 2 * NUMBERS
-
-# Of a lane's scratch: scores of 8 rows, their 16-bit weights, scales of V; a vector a row that is
-# still to be reduced, twice; numbers of the rows; what a tile is to do; states.
-WEIGHTS = 8 * ROW_BYTES
-V_SCALES = WEIGHTS + 8 * SPAN * 2
-FIRST, SECOND = V_SCALES + 4 * SPAN, V_SCALES + 4 * SPAN + 8 * BYTES
-HERE, WHOLE, LARGEST, INVERSE, WEIGHT_SCALES, OLD, NEW = (
-    SECOND + 8 * BYTES + NUMBERS * n for n in range(7)
-)
-WORK = NEW + NUMBERS
-STATES = WORK + 128
-
-
-def state_bytes(v_dims: int) -> int:
-    """Bytes of the state of 8 rows."""
-    return SUMS + 8 * round_up(v_dims, 32) * 4
-
-
-def part_bytes(v_dims: int, group: int) -> int:
-    """Bytes of the states of one token's heads that share a KV head."""
-    return -(-group // 8) * state_bytes(v_dims)
-
-
-def scratch_bytes(v_dims: int, group: int) -> int:
-    """What a lane needs: the above, states of 8 tokens of a group, and their answers."""
-    return STATES + group * state_bytes(v_dims) + 8 * group * v_dims * 4 + 4096
-
-
-@inline
-def state_size(args):
-    """Bytes of the state of 8 rows."""
-    return SUMS + 32 * padded_dims(args)
-
-
-@inline
-def padded_dims(args):
-    """Dims of a head of V, up to a multiple of 32."""
-    return (arg(args, V_DIMS) + 31) // 32 * 32
-
-
-@inline
-def first_position(position, window):
-    """The first position that one at `position` sees."""
-    return max(position - window + 1, 0) if window else 0
-
-
-@inline
-def entry(task, index):
-    """The page at that place of a task's table."""
-    return np.int64(get_i32(arg(task, TASK_TABLE) + 4 * index))
-
-
-@inline
-def head_pool(args, kv):
-    """Where a KV head's pages begin."""
-    return arg(args, POOL) + kv * arg(args, HEAD_BYTES)
-
-
-@inline
-def score(tile, task, args, kv, work, begin, pages, out):
-    """Rows of Q against `pages` pages of K from page `begin` on: (rows, SPAN) f32 at `out`."""
-    dims, pool = arg(args, K_DIMS), head_pool(args, kv)
-    q, q_stride = arg(work, FIRST_Q), arg(work, Q_STRIDE)
-    scales, s_stride = arg(work, FIRST_SCALE), arg(work, SCALE_STRIDE)
-    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
-    for p in range(pages):
-        k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
-        for c in range(0, PAGE * 4, 4 * LANES):
-            i = int_zeros_like(tile)
-            for pair in range(dims // 2):
-                i = dot_pairs(i, load_i32(k + pair * PAGE * 4 + c), q + 4 * pair, q_stride)
-            s = scale_rows(i, load_f32(k + dims * PAGE * 2 + c), scales, s_stride)
-            store_rows(s, out + p * PAGE * 4 + c, ROW_BYTES)
-
-
-@inline
-def hide(args, scores, first, pages, position):
-    """One row of scores: capped, and what may not be seen pushed down."""
-    low = first_position(position, arg(args, WINDOW)) - first
-    seen, end = position + 1 - first, pages * PAGE
-    cap = get_f32(args + 8 * SOFTCAP)
-    if cap > np.float32(0):  # cap * tanh(v / cap), in powers of two
-        one, double = splat_f32(np.float32(1)), splat_f32(np.float32(2 * LOG2_E) / cap)
-        for c in range(0, end, LANES):
-            e = exp2(minimum(load_f32(scores + 4 * c) * double, splat_f32(np.float32(64))))
-            store_f32(scores + 4 * c, (e - one) / (e + one) * splat_f32(cap))
-    if low > 0 or seen < end:
-        for c in range(0, end, LANES):
-            v = load_f32(scores + 4 * c)
-            store_f32(scores + 4 * c, lanes_between(v, low - c, seen - c, np.float32(10 * LOW)))
-
-
-@inline
-def peaks_of(tile, args, count, step, position, begin, pages, memory):
-    """The highest score that each of `count` rows sees."""
-    for row in range(count):
-        scores, top = memory + row * ROW_BYTES, splat_f32(np.float32(LOW))
-        hide(args, scores, begin * PAGE, pages, position + step * row)
-        for c in range(0, pages * PAGE * 4, 4 * LANES):
-            top = maximum(top, load_f32(scores + c))
-        store_f32(memory + FIRST + row * BYTES, top)
-    store_peaks(memory + HERE, rows_at(tile, memory + FIRST, BYTES))
-
-
-@inline
-def soften(tile, count, pages, memory):
-    """Scores to 2**(score - highest), summed up, then times the scale of V; the largest."""
-    for row in range(count):
-        scores, shift = memory + row * ROW_BYTES, splat_f32(get_f32(memory + HERE + 4 * row))
-        whole = most = splat_f32(np.float32(0))
-        for c in range(0, pages * PAGE * 4, 4 * LANES):
-            weight = exp2(load_f32(scores + c) - shift)
-            whole = whole + weight
-            weight = weight * load_f32(memory + V_SCALES + c)
-            store_f32(scores + c, weight)
-            most = maximum(most, weight)
-        store_f32(memory + FIRST + row * BYTES, whole)
-        store_f32(memory + SECOND + row * BYTES, most)
-    store_totals(memory + WHOLE, rows_at(tile, memory + FIRST, BYTES))
-    store_peaks(memory + LARGEST, rows_at(tile, memory + SECOND, BYTES))
-
-
-@inline
-def merge_numbers(state, here, whole, old_factor, new_factor):
-    """Totals and peaks of 8 more rows into a state; what its sums and the new ones are times."""
-    for c in range(0, 32, 4 * LANES):
-        old, new = load_f32(state + PEAKS + c), load_f32(here + c)
-        top = maximum(old, new)
-        a, b = exp2(old - top), exp2(new - top)
-        store_f32(state + PEAKS + c, top)
-        total = fma(load_f32(state + TOTALS + c), a, load_f32(whole + c) * b)
-        store_f32(state + TOTALS + c, total)
-        store_f32(old_factor + c, a)
-        store_f32(new_factor + c, b)
-
-
-@inline
-def quantise_weights(count, pages, memory):
-    """Weights to 16 bits, of each row as its largest allows."""
-    level = np.float32(V_LEVEL)
-    for c in range(0, 32, 4 * LANES):
-        largest = load_f32(memory + LARGEST + c)
-        inverse = zero_below(splat_f32(level) / largest, largest, np.float32(TINY))
-        store_f32(memory + INVERSE + c, inverse)
-        store_f32(memory + WEIGHT_SCALES + c, largest * splat_f32(np.float32(1) / level))
-    for row in range(count):
-        inverse = splat_f32(get_f32(memory + INVERSE + 4 * row))
-        scores, halves = memory + row * ROW_BYTES, memory + WEIGHTS + row * SPAN * 2
-        for c in range(0, pages * PAGE, LANES):
-            store_low_halves(halves + 2 * c, to_i32(load_f32(scores + 4 * c) * inverse))
-
-
-@inline
-def weigh(tile, task, args, kv, begin, pages, memory, state):
-    """16-bit weights times pages of V, merged into the sums of a state."""
-    dims, pool, one = padded_dims(args), head_pool(args, kv), splat_f32(np.float32(1))
-    group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
-    scales, old, new = memory + WEIGHT_SCALES, memory + OLD, memory + NEW
-    for band in range(dims // BAND):
-        i, j, to = int_zeros_like(tile), int_zeros_like(tile), state + SUMS + band * BAND * 4
-        for p in range(pages):
-            v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
-            v += band * GROUP * BAND_BYTES
-            for pair in range(PAGE // 2):
-                x = memory + WEIGHTS + (p * PAGE // 2 + pair) * 4
-                i = dot_pairs(i, load_i32(v + pair * 4 * BAND), x, SPAN * 2)
-                if VECTORS == 2:
-                    j = dot_pairs(j, load_i32(v + pair * 4 * BAND + BYTES), x, SPAN * 2)
-        merge_rows(scale_rows(i, one, scales, 4), to, 4 * dims, old, new)
-        if VECTORS == 2:
-            merge_rows(scale_rows(j, one, scales, 4), to + BYTES, 4 * dims, old, new)
-
-
-def rows_span(args, work, memory, state):
-    """Up to a tile's rows against a span: what `work` says, merged into their state."""
-    count, step, begin = arg(work, COUNT), arg(work, STEP), arg(work, BEGIN)
-    task, kv, tile = arg(work, TASK), arg(work, KV), zeros(ROWS)
-    position = arg(task, TASK_POSITION)
-    pages = min(PAGES, (position + step * (count - 1)) // PAGE + 1 - begin)
-    score(tile, task, args, kv, work, begin, pages, memory)
-    peaks_of(tile, args, count, step, position, begin, pages, memory)
-    soften(tile, count, pages, memory)
-    merge_numbers(state, memory + HERE, memory + WHOLE, memory + OLD, memory + NEW)
-    quantise_weights(count, pages, memory)
-    weigh(tile, task, args, kv, begin, pages, memory, state)
-
-
-def span_kernel(rows: int) -> Kernel:
-    """The kernel of a register tile of that many rows; `attend` calls it by its address."""
-    return Kernel(stamp(rows_span, f"span{rows}", ROWS=rows), 4, __name__)
-
-
-SPANS = {rows: span_kernel(rows) for rows in (2, 4, 8)}
 
 
 @inline
@@ -329,41 +109,6 @@ def span(task, args, kv, begin, memory, states):
         put_i64(work + 8 * FIRST_SCALE, scales + 4 * at)
         kernel = arg(args, SPAN_8 if rows > 4 else SPAN_4 if rows > 2 else SPAN_2)
         call4(kernel, args, work, memory, states + k * state_size(args))
-
-
-@inline
-def begin_states(args, states, count):
-    """States of rows that have seen nothing yet."""
-    size = state_size(args)
-    for state in range(states, states + count * size, size):
-        for c in range(0, size, 4 * LANES):
-            store_f32(state + c, splat_f32(np.float32(0)))
-        for c in range(PEAKS, PEAKS + 32, 4 * LANES):
-            store_f32(state + c, splat_f32(np.float32(LOW)))
-
-
-@inline
-def merge(args, part, state, rows, memory):
-    """Add the part of a span to the state of up to 8 rows. What sees nothing changes no bit."""
-    dims = padded_dims(args)
-    merge_numbers(state, part + PEAKS, part + TOTALS, memory + OLD, memory + NEW)
-    for row in range(rows):
-        a = splat_f32(get_f32(memory + OLD + 4 * row))
-        b = splat_f32(get_f32(memory + NEW + 4 * row))
-        for c in range(SUMS + 4 * row * dims, SUMS + 4 * (row + 1) * dims, 4 * LANES):
-            store_f32(state + c, fma(load_f32(state + c), a, load_f32(part + c) * b))
-
-
-@inline
-def divide(args, state, row, out):
-    """The answer of one row of a state: its sums over its total, f32."""
-    inverse = np.float32(1) / get_f32(state + TOTALS + 4 * row)
-    sums, dims = state + SUMS + 4 * row * padded_dims(args), arg(args, V_DIMS)
-    whole = dims // LANES * LANES
-    for c in range(0, 4 * whole, 4 * LANES):
-        store_f32(out + c, load_f32(sums + c) * splat_f32(inverse))
-    for c in range(4 * whole, 4 * dims, 4):
-        put_f32(out + c, get_f32(sums + c) * inverse)
 
 
 @inline
@@ -427,11 +172,10 @@ def is_wanted(args, task):
     """Whether any row of a task is read later: after the last layer's attention few are."""
     if not arg(args, LAST):
         return True
-    first = arg(arg(args, BATCH), WANTED_INDEX) + 8 * arg(task, TASK_ROW)
+    rows, first = 0, arg(arg(args, BATCH), WANTED_INDEX) + 8 * arg(task, TASK_ROW)
     for t in range(arg(task, TASK_COUNT)):
-        if get_i64(first + 8 * t) >= 0:
-            return True
-    return False
+        rows += get_i64(first + 8 * t) >= 0
+    return rows > 0
 
 
 @kernel(4)

@@ -12,7 +12,7 @@ from localllm.backends.cpu.memory import aligned
 from localllm.backends.cpu.pool import Pool
 from localllm.backends.cpu.rope import RopeTable
 from localllm.backends.cpu.weights import Matrix, Weights
-from localllm.kernels import attention, fields, heads, linear, norm
+from localllm.kernels import attention, fields, heads, linear, norm, spans, states
 from localllm.kernels.fields import float_bits, round_up
 from localllm.kernels.pages import GROUP, k_bytes, k_level, v_bytes
 from localllm.program import Attention, Op, Program
@@ -125,7 +125,7 @@ class Lowering:
     def _scratch_bytes(self, layers: list[Attention]) -> int:
         chunk = fields.CHUNK * PANEL * 64
         gated = 2 * 32 * 4 * linear.PART * PANEL + 128 * PANEL
-        need = [attention.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
+        need = [states.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
         return round_up(max(chunk, gated, *need), 4096)
 
     def _memory(self, size: int) -> int:
@@ -426,7 +426,7 @@ class Lowering:
                 table = self.out.ropes[rope.rope] = RopeTable(rope.rope, self.sizes.context)
             args[heads.ROPE], args[heads.ROPE_DIMS] = table.address, table.dims
             args[heads.ROPE_KIND] = table.kind
-        args[heads.Q_SCALE] = float_bits(a.scale * attention.LOG2_E)
+        args[heads.Q_SCALE] = float_bits(a.scale * states.LOG2_E)
         args[heads.LEVEL] = k_level(a.k_dims)
         for name, value in more.items():
             args[getattr(heads, name)] = value
@@ -441,21 +441,21 @@ class Lowering:
             self._panels(width, lanes=not rows) if direct else None,
         )
         self.places[i] = place
-        args = self._block(attention.SPAN_8 + 1)
-        for rows, kernel in attention.SPANS.items():
-            args[getattr(attention, f"SPAN_{rows}")] = kernel.address
-        part = attention.part_bytes(a.v_dims, group)
-        args[attention.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
-        args[attention.WINDOW] = a.window
-        args[attention.SOFTCAP] = float_bits(a.softcap * attention.LOG2_E)
+        args = self._block(states.SPAN_8 + 1)
+        for rows, kernel in spans.SPANS.items():
+            args[getattr(states, f"SPAN_{rows}")] = kernel.address
+        part = states.part_bytes(a.v_dims, group)
+        args[states.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
+        args[states.WINDOW] = a.window
+        args[states.SOFTCAP] = float_bits(a.softcap * states.LOG2_E)
         for name, value in more.items():
-            args[getattr(attention, name)] = value
+            args[getattr(states, name)] = value
         if place.rows:
-            args[attention.ROWS_OUT], args[attention.OUT_STRIDE] = _row(place.rows)
+            args[states.ROWS_OUT], args[states.OUT_STRIDE] = _row(place.rows)
         if place.panels:
-            args[attention.PANELS_OUT] = place.panels.address
-            args[attention.LANE_OUT] = place.panels.lane
-            args[attention.LANE_BYTES] = place.panels.lane_bytes
+            args[states.PANELS_OUT] = place.panels.address
+            args[states.LANE_OUT] = place.panels.lane
+            args[states.LANE_BYTES] = place.panels.lane_bytes
         alone = place.rows is None
         self._emit("attend", attention.attend, args, a.kv_heads, kind=fields.TASKS)
         self._emit(

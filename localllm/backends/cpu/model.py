@@ -47,10 +47,10 @@ class CPUModel:
         self._load(names, lanes, progress)
 
     def _kernels(self, names) -> list[Kernel]:
-        from localllm.kernels import attention, heads, linear, norm
+        from localllm.kernels import attention, heads, linear, norm, spans
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [*team.KERNELS, heads.heads, attention.attend, *attention.SPANS.values()]
+        own = [*team.KERNELS, heads.heads, attention.attend, *spans.SPANS.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
         return [f.product for f in formats] + own + [pack.pack] + [f.repack for f in formats]
 
