@@ -2,6 +2,8 @@
 
 import csv
 import io
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from localllm.bench.costs import Costs, costs
 from localllm.bench.grid import Case, grid, numbers
 from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours, ids_of
-from localllm.errors import BadRequest
+from localllm.bench.peer import library
+from localllm.errors import BadRequest, Unavailable
 from localllm.gguf import GGUF
 
 
@@ -146,6 +149,38 @@ def test_markdown_and_csv_say_the_same():
     assert " 2.00 |" in table[2] and "512.0 ± 0.0" in table[2]
     [read] = csv.DictReader(io.StringIO(report.as_csv(records)))
     assert float(read["peer_tokens_per_second"]) == 256
+
+
+def test_a_peer_comes_from_the_folder_it_is_asked_for_in(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "llama_cpp", raising=False)
+    (tmp_path / "llama_cpp").mkdir()
+    lines = ["started = []", "def llama_backend_init(): started.append(1)"]
+    (tmp_path / "llama_cpp" / "__init__.py").write_text("\n".join(lines))
+    before = list(sys.path)
+    found = library(tmp_path)
+    monkeypatch.delitem(sys.modules, "llama_cpp")
+    assert Path(found.__file__).parents[1] == tmp_path and found.started == [1]
+    assert sys.path == before
+    with pytest.raises(Unavailable, match="holds no llama_cpp") as caught:
+        library(tmp_path / "elsewhere")
+    assert "--target" in caught.value.hint
+
+
+def test_a_page_of_results_keeps_the_other_instruction_sets(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import cpu
+
+    machine = {
+        "cpu": "Chip", "instructions": "avx2", "threads": 2, "threads_why": "cores",
+        "bandwidth": 3e10, "multiply_adds": {"Q8_0": 2e11}, "versions": {"localllm": "1"},
+    }  # fmt: skip
+    rows = [report.record(Row("m", Case("pp", 512), 2, [1.0], [[2.0]], [1e9]))]
+    first = cpu.page("", cpu.section(machine, "peer 1", ["-r", "5"], rows))
+    assert "## avx2\n" in first and "Q8_0 200 G" in first and "peer 1" in first
+    both = cpu.page(first, cpu.section({**machine, "instructions": "neon"}, "p", [], rows))
+    again = cpu.page(both, cpu.section(machine, "peer 2", ["-r", "5"], rows))
+    assert again.count("## ") == 2 and "peer 1" not in again and "peer 2" in again
+    assert again.index("## avx2") < again.index("## neon") and again.count(" 2.00 |") == 2
 
 
 def test_costs_leave_out_the_embedding_unless_it_is_the_head(tmp_path):

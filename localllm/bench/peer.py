@@ -1,6 +1,7 @@
 """The other side of a benchmark: the same passes by llama-cpp-python's low-level interface."""
 
 import importlib
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -17,14 +18,24 @@ UBATCH = 512
 Q8_0 = 8  # the number of ggml's type
 
 
-def library() -> ModuleType:
-    """llama_cpp, quiet. Raises Unavailable when it is not installed."""
+def library(folder: Path | None = None) -> ModuleType:
+    """llama_cpp, from that folder if one is given. Raises Unavailable when it is not there."""
+    if folder and not (folder / "llama_cpp").is_dir():
+        raise Unavailable(
+            f"{folder} holds no llama_cpp.",
+            f"pip install --target {folder} --no-binary llama-cpp-python llama-cpp-python",
+        )
+    if folder:
+        sys.path.insert(0, str(folder.resolve()))
     try:
         module = importlib.import_module("llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
         raise Unavailable(
             f"llama-cpp-python cannot be loaded: {error}", "pip install 'localllm[bench]'"
         ) from None
+    finally:
+        if folder:
+            sys.path.remove(str(folder.resolve()))
     module.llama_backend_init()
     return module
 
@@ -32,8 +43,16 @@ def library() -> ModuleType:
 class Peers:
     """One model, and a context with flash attention on and one with it off."""
 
-    def __init__(self, path: Path, longest: int, batch: int, threads: int, kv_type: str):
-        self.api = library()
+    def __init__(
+        self,
+        path: Path,
+        longest: int,
+        batch: int,
+        threads: int,
+        kv_type: str,
+        folder: Path | None = None,
+    ):
+        self.api = library(folder)
         self._quiet = self.api.llama_log_callback(lambda *_: None)
         self.api.llama_log_set(self._quiet, None)
         parameters = self.api.llama_model_default_params()

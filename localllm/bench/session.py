@@ -30,14 +30,18 @@ def bench(
     *,
     repeats: int = 3,
     peer: bool = False,
+    peer_folder: Path | None = None,
     device: str = "cpu",
     kv_type: str = "f16",
     progress: Progress,
 ) -> Iterator[Row]:
-    """Rows of all cases, as they are done."""
+    """Rows of all cases, as they are done. peer_folder: which build of the peer, if not the
+    installed one."""
     longest, batch = extent(cases)
     with opened(path, cases, threads, device, kv_type, progress) as (gguf, model):
-        peers = Peers(path, longest, batch, threads, kv_type) if peer else None
+        peers = None
+        if peer or peer_folder:
+            peers = Peers(path, longest, batch, threads, kv_type, peer_folder)
         kv_bytes = models.estimate(gguf, context=longest, kv_type=kv_type).page_bytes // PAGE
         needs = costs(gguf, kv_bytes)
         try:

@@ -1,6 +1,7 @@
 """bench and doctor: how fast this machine is, and why."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,9 @@ def bench(
     peer: Annotated[
         bool, typer.Option("--peer", help="Beside llama-cpp-python, in turns.")
     ] = False,
+    peer_from: Annotated[
+        Path | None, typer.Option("--peer-from", help="The same, of a build in that folder.")
+    ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Where the time of a pass goes.")
     ] = False,
@@ -54,8 +58,9 @@ def bench(
                     print(f"{remark}\n")
                 continue
             done = session.bench(
-                found.name, found.path, cases, count, repeats=repeats, peer=peer, **options
-            )
+                found.name, found.path, cases, count,
+                repeats=repeats, peer=peer, peer_folder=peer_from, **options,
+            )  # fmt: skip
             lines.extend(report.record(row) for row in done)
     if profile:
         return
