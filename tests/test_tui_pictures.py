@@ -129,6 +129,7 @@ def test_an_answer_in_the_middle(picture):
     async def flow(screen):
         await screen.ask("Write quicksort in Python, please")
         await screen.keys("up", "t", *["pageup"] * 3)
+        await screen.shows("▼ Thinking", "You")
 
     picture(flow, coder())
 
@@ -137,8 +138,10 @@ def test_branches_and_an_edit(picture):
     async def flow(screen):
         await screen.ask("Say something")
         await screen.keys("ctrl+r")
+        await screen.shows("‹ 2/2 ›", "Second.")
         await screen.idle()
         await screen.keys("up", "up", "e")
+        await screen.shows("Editing")
 
     picture(flow, FakeLLM("smollm2", answers=[["First."], ["Second."]], context=60))
 
@@ -211,6 +214,7 @@ def test_the_sidebar_with_a_search(picture, tmp_path):
         await screen.type("pears")
         await screen.hides("Quicksort")
         await screen.keys("down")
+        await screen.until(lambda: screen.app.focused.id == "conversations")
 
     picture(flow)
 
