@@ -227,14 +227,14 @@ def compile_all(kernels: Sequence[Kernel], processes: int, progress=None) -> Non
         for k in missing:
             k.address  # noqa: B018  compiles, or loads what a helper has kept
             if progress:
-                progress("compile", sum(is_cached(m.name) for m in missing), len(missing))
+                progress("compiling kernels", sum(is_cached(m.name) for m in missing), len(missing))
     finally:  # what a helper is still at has been done here
         for helper in helpers:
             helper.kill()
     for k in kernels:
         k.address  # noqa: B018  loads, or compiles what a helper could not
     if progress and missing:
-        progress("compile", len(missing), len(missing))
+        progress("compiling kernels", len(missing), len(missing))
 
 
 def _order(kernels: Sequence[Kernel], process: int, processes: int) -> list[Kernel]:

@@ -17,6 +17,8 @@ from fakes import END, START, VOCAB, fake_llm
 from typer.testing import CliRunner
 
 from localllm.cli import app as cli
+from localllm.cli import options
+from localllm.cli.commands import answer
 from localllm.cli.printing import stats_line, write_table, write_text
 from localllm.cli.waiting import Waiting
 from localllm.engine.worker import Worker
@@ -69,6 +71,19 @@ def test_stdin_is_added_to_the_prompt(call):
     assert b"only this" in bytes(i for i in request(call).ids if i < 256)
     result = call("run", "m")
     assert result.exit_code == 1 and "no prompt" in result.stderr
+
+
+def test_files_go_with_the_prompt(call, tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b.bin").write_bytes(b"\0")
+    result = call("run", "m", "what is", "-f", str(tmp_path / "a.py"), stdin="and this")
+    assert result.exit_code == 0
+    said = bytes(id for id in request(call).ids if id < 256).decode()
+    assert said.startswith("user what is\n\n") and said.endswith("```\n\nand this")
+    assert "a.py:\n```py\nx = 1\n```" in said
+    for name, why in (("b.bin", "not a text file"), ("c", "There is no file")):
+        result = call("run", "m", "x", "-f", str(tmp_path / name))
+        assert result.exit_code == 1 and why in result.stderr
 
 
 def test_run_as_json(call):
@@ -203,6 +218,34 @@ def test_stats_go_to_stderr(call):
     assert "answer 10 tokens 9.0 t/s" in result.stderr and "prompt 10 tokens" in result.stderr
 
 
+def test_a_wrong_setting_is_told_before_a_model_is_loaded(home):
+    result = CliRunner().invoke(cli.build(), ["run", "no-such-model", "hi", "--top-p", "7"])
+    assert result.exit_code == 1 and "top_p is 7.0" in result.stderr
+
+
+def test_a_conversation_gets_the_options_of_its_own(call, monkeypatch):
+    from localllm.tui import line
+
+    given = {}
+    monkeypatch.setattr(line, "chat_loop", lambda *words, **options: given.update(options) or 3)
+    monkeypatch.setattr(answer, "read_prompt", lambda words, attached: None)
+    result = call("run", "m", "--plain", "--no-history", "--stats", "-f", __file__, "-n", "9")
+    assert result.exit_code == 3
+    assert (given["plain"], given["history"], given["stats"]) == (True, False, True)
+    assert given["sampling"] == {"max_tokens": 9} and __doc__ in given["files"][0]
+    assert "give a prompt" in call("run", "m", "--json").stderr.lower()
+
+
+def test_a_shell_is_offered_names_and_files(home, tmp_path):
+    (tmp_path / "a.gguf").write_bytes(b"")
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "ab").mkdir()
+    assert options.model_names("qwen2.5-coder:") == ["qwen2.5-coder:0.5b", "qwen2.5-coder:1.5b"]
+    assert options.installed_names("") == []
+    offered = options.model_names(f"{tmp_path}/a")
+    assert offered == [f"{tmp_path}/a.gguf", f"{tmp_path}/ab/"]
+
+
 def test_errors_are_a_line_and_a_hint(call):
     result = call("show", "no-such-model")
     assert result.exit_code == 1 and not result.stdout
@@ -261,6 +304,37 @@ def test_models_on_disk(call, tmp_path):
     assert call("verify").exit_code == 1
     assert call("rm", "other", "small").exit_code == 0
     assert json.loads(call("list", "--json").stdout) == []
+
+
+def test_every_command_about_models_has_json(call, tmp_path, a_server):
+    def told(*words):
+        return json.loads(call(*words, "--json").stdout)
+
+    path = tiny.write(tmp_path / "small.gguf")
+    pulled = told("pull", "small", "--from", str(path))
+    assert pulled["name"] == "small" and pulled["size"] == path.stat().st_size
+    assert told("cp", "small", "other") == {"name": "other", "alias": "small"}
+    assert [model["name"] for model in told("list")] == ["small", "other"]
+    assert "means small" in call("list").stdout
+    assert told("verify") == [{"name": "small", "whole": True, "error": None}]
+    (tmp_path / "there").mkdir()
+    found = path.rename(tmp_path / "there" / "found.gguf")
+    listed = told("import", str(found.parent), "--dry-run")
+    assert [model["path"] for model in listed] == [str(found)]
+    assert str(found) in call("import", str(found.parent), "--dry-run").stdout
+    assert told("import", str(found.parent)) == listed
+    assert told("rm", "other", "small") == [
+        {"name": "other", "alias": True, "freed": 0},
+        {"name": "small", "alias": False, "freed": pulled["size"]},
+    ]
+    assert told("prune") == [] and told("ps") == []
+
+
+def test_show_is_for_people(call, tmp_path):
+    shown = call("show", str(tiny.write(tmp_path / "small.gguf"))).stdout
+    assert "context length" in shown and "256" in shown and "template" in shown
+    assert "TYPE  TENSORS" in shown and "F32" in shown
+    assert "No server of yours" in call("ps").stderr
 
 
 def test_fit_says_the_numbers(call, tmp_path):

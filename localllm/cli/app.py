@@ -15,6 +15,7 @@ import typer
 
 from localllm import __version__
 from localllm.cli import commands
+from localllm.cli.options import name_values
 from localllm.errors import Cancelled, LocalLLMError
 
 INTERRUPTED = 130
@@ -29,10 +30,12 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    name_values(start)
     app.callback()(guarded(start))
     for module in pkgutil.iter_modules(commands.__path__):
         loaded = importlib.import_module(f"{commands.__name__}.{module.name}")
         for name, function in loaded.COMMANDS.items():
+            name_values(function)
             app.command(name, rich_help_panel=loaded.PANEL)(guarded(function))
     return app
 

@@ -1,20 +1,53 @@
 """Options that several commands share; those for sampling are made from Sampling's fields."""
 
 import functools
+import glob
 import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from localllm.errors import BadRequest
 from localllm.sampling import ORDER, Sampling
 
 PANEL = "Sampling (by default what the model recommends, else the value in brackets)"
 
+METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", Path: "FILE"}
+
+
+def model_names(incomplete: str) -> list[str]:
+    """What a shell offers for a model: names there are to type, and files of that beginning."""
+    from localllm import catalog
+
+    if incomplete.startswith((".", "/", "~")):
+        path = Path(incomplete).expanduser()
+        folder, start = (path, "") if incomplete.endswith("/") else (path.parent, path.name)
+        found = sorted(folder.glob(f"{glob.escape(start)}*"))
+        return [f"{p}/" if p.is_dir() else str(p) for p in found if is_offered(p)]
+    return [name for name in catalog.all_names() if name.startswith(incomplete)]
+
+
+def is_offered(path: Path) -> bool:
+    return path.suffix == ".gguf" or (path.is_dir() and not path.name.startswith("."))
+
+
+def installed_names(incomplete: str) -> list[str]:
+    """What a shell offers where only a model that is here will do."""
+    from localllm import store
+
+    return [model.name for model in store.installed() if model.name.startswith(incomplete)]
+
+
 Model = Annotated[
-    str, typer.Argument(help="A catalog name, a path to a .gguf, hf:user/repo[:quant] or pypi:...")
+    str,
+    typer.Argument(
+        help="A catalog name, a path to a .gguf, hf:user/repo[:quant] or pypi:...",
+        autocompletion=model_names,
+    ),
 ]
 Context = Annotated[
     int | None,
@@ -27,7 +60,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or torch-cpu.")]
 GpuLayers = Annotated[
     str, typer.Option("--gpu-layers", help="Layers on the GPU: a number, or auto for what fits.")
 ]
-KVType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache.")]
+KVType = Annotated[
+    str, typer.Option("--kv-type", help="Type of the KV cache; a smaller one holds more context.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -46,6 +81,21 @@ def opening(
     }
 
 
+def name_values(function: Callable[..., Any]) -> None:
+    """Have --help show N, X, TEXT or FILE behind an option, and nothing behind a switch."""
+    for parameter in inspect.signature(function).parameters.values():
+        kind, *notes = get_args(parameter.annotation) or [None]
+        for note in notes:
+            if isinstance(note, OptionInfo) and note.metavar is None:
+                note.metavar = METAVARS.get(_one(kind))
+
+
+def _one(kind: Any) -> Any:
+    """The type of one value: int of `int | None`, str of `list[str]`."""
+    parts = [part for part in get_args(kind) if part is not type(None)]
+    return _one(parts[0]) if parts else kind
+
+
 def with_sampling(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command an option for each sampling knob; it gets those used as `sampling`, a dict."""
     signature = inspect.signature(function)
@@ -57,6 +107,7 @@ def with_sampling(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(**values: Any) -> Any:
         used = {knob.name: values.pop(knob.name) for knob in knobs}
         chosen = {name: _read(name, value) for name, value in used.items() if value is not None}
+        Sampling().changed(chosen)  # a wrong value is told before a model is loaded for it
         return function(**values, sampling=chosen)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in [*own, *knobs]]

@@ -31,6 +31,7 @@ class Feed:
         self._cancelled = False
         self.tokens = 0
         self.progress: tuple[int, int] | None = None  # of the prompt, while it is read
+        self.prompt = 0  # tokens of it, once they are known
         self.logprobs: list[Any] = []  # a request.Logprob for each token, when asked for
         self.stats: dict[str, Any] = {}
         self.error: LocalLLMError | None = None
@@ -70,7 +71,7 @@ class Feed:
             self._keep(delta.text)
         with self._lock:
             if delta.progress:
-                self.progress = delta.progress
+                self.progress, self.prompt = delta.progress, delta.progress[1]
             if delta.ids or delta.text:
                 self.first = self.first or time.monotonic()
                 self.progress = None

@@ -1,7 +1,7 @@
 """The interactive chat of `localllm run`: a line in, a streamed answer out, until /bye."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prompt_toolkit.input import Input
@@ -28,6 +28,8 @@ def chat_loop(
     sampling: Mapping[str, Any] | None = None,
     plain: bool = False,
     history: bool = True,
+    stats: bool = False,
+    files: Sequence[str] = (),
     models: Callable[[], list[str]] = list,
     input: Input | None = None,
     output: Output | None = None,
@@ -35,12 +37,15 @@ def chat_loop(
     """Chat until the user leaves; the exit code.
 
     open_llm(name, progress) opens a model and calls progress(stage, done, total) meanwhile;
-    sampling: the knobs that the user turned; history=False keeps no lines; models: the names that
+    sampling: the knobs that the user turned; history=False keeps no lines; stats tells what each
+    answer cost; files, as attach.quoted has them, go with the first message; models: the names that
     /model offers. Plain text also where NO_COLOR is set or the terminal is dumb.
     """
     chat = Chat(Session(open_llm, system, sampling), plain, output or create_output(), models)
     if not history or os.environ.get("LOCALLLM_NOHISTORY"):
         chat.desk.switches["history"] = False
+    chat.desk.switches["stats"] = stats
+    chat.desk.files.extend(files)
     return chat.run(model_name, input)
 
 
@@ -87,8 +92,12 @@ class Chat:
         return prompt_session(self.desk, file, toolbar, input, self._output)
 
     def _toolbar(self) -> str:
-        full = meter.context(self.session.used, self.session.context)
-        return f" {self.session.llm.name} · {full} "
+        parts = [self.session.llm.name, meter.context(self.session.used, self.session.context)]
+        if rate := self.session.stats.get("predicted_per_second"):
+            parts.append(f"{rate:.1f} t/s")
+        if files := self.desk.files:
+            parts.append(f"{len(files)} file{'s' * (len(files) > 1)} attached")
+        return f" {' · '.join(parts)} "
 
     def _talk(self, lines: Any) -> int:
         text = ""
@@ -157,7 +166,7 @@ class Chat:
             self.note("The model is open again: Enter sends the question once more.")
 
     def _after(self) -> None:
-        """What is worth saying about the answer that ended."""
+        """What is worth saying about the answer that ended, and room below it."""
         reason = self.session.stats["finish_reason"]
         if self.desk.switches["stats"]:
             self.note(meter.speed(self.session.stats))
@@ -167,6 +176,7 @@ class Chat:
             self.warn("The answer was cut: by max_tokens, or by the end of the context.")
         if warning := self.session.warning():
             self.warn(warning)
+        self.write("\n")
 
     def _style(self) -> answer.Style:
         size, depth = self._output.get_size(), self._output.get_default_color_depth()

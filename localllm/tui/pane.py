@@ -180,6 +180,9 @@ class Pane(Vertical):
     def flowing(self, event: Flowing) -> None:
         event.stop()
         self.status.flowing(event.feed)
+        llm, feed = self.talk.llm, event.feed
+        if feed.prompt and llm is not None:
+            self.status.context(feed.prompt + feed.tokens, llm.context)
 
     @on(Ended)
     def ended(self, event: Ended) -> None:

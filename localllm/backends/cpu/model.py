@@ -65,7 +65,7 @@ class CPUModel:
         lowering = Lowering(self.program, self.weights, sizes, self.batch.address)
         for done, name in enumerate(names):
             if progress:
-                progress("load", done, len(names))
+                progress("loading weights", done, len(names))
             self.weights.matrix(name)
             self.weights.pack(name, self.team)
         self.lowered = lowering.run()
@@ -79,7 +79,7 @@ class CPUModel:
         self.hidden_rows = _floats(self.lowered.hidden, self.max_rows)
         self._hidden = slice(0)  # those of the batch that was run last
         if progress:
-            progress("load", len(names), len(names))
+            progress("loading weights", len(names), len(names))
 
     @property
     def device(self) -> str:

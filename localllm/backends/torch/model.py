@@ -37,11 +37,11 @@ class Runner:
             names = dict.fromkeys(op.weight for op in program.ops if op.kind in MATRICES)
             for done, name in enumerate(names):
                 if progress:
-                    progress("load", done, len(names))
+                    progress("loading weights", done, len(names))
                 self.weights.matrix(name)
             self.lowered = Lowering(program, self.weights, rows, wanted, pages).run()
         if progress:
-            progress("load", len(names), len(names))
+            progress("loading weights", len(names), len(names))
         capture = CudaCapture() if device.kind == "cuda" else None
         self.graphs = Graphs(self._step, device.kind, capture)
 

@@ -1,6 +1,7 @@
 """run and chat: what people type most."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,17 +16,21 @@ from localllm.cli.options import (
     Json,
     KVType,
     Threads,
+    model_names,
     opening,
     with_sampling,
 )
 from localllm.cli.printing import say, stats_line, write_json, write_text
 from localllm.cli.waiting import Waiting
 from localllm.errors import BadRequest
+from localllm.tui import attach
 
 PANEL = "Answers"
 DEFAULT = catalog.DEFAULT  # the model of a command that names none
 
-ModelOrDefault = Annotated[str, typer.Argument(help=f"A model; {DEFAULT} when there is none.")]
+ModelOrDefault = Annotated[
+    str, typer.Argument(help="A model; see `localllm list --all`.", autocompletion=model_names)
+]
 System = Annotated[str, typer.Option("--system", "-s", help="A system prompt.")]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer, at most.")
@@ -40,12 +45,22 @@ Local = Annotated[
 def run(
     model: ModelOrDefault = DEFAULT,
     prompt: Annotated[list[str] | None, typer.Argument(help="The prompt; stdin is added.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="A text file that goes with the prompt; repeatable."),
+    ] = None,
     system: System = "",
     max_tokens: MaxTokens = None,
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Go on from the prompt: no template.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print tokens and speeds.")] = False,
     json: Json = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="In a conversation: no Markdown, no colours.")
+    ] = False,
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="In a conversation: keep no lines for the next.")
+    ] = False,
     context: Context = None,
     threads: Threads = None,
     device: Device = "auto",
@@ -54,16 +69,22 @@ def run(
     local: Local = False,
     sampling: dict[str, Any] | None = None,
 ) -> None:
-    """Answer a prompt; without one, on a terminal, talk."""
-    question = read_prompt(prompt)
+    """Answer a prompt; without one, on a terminal, hold a conversation."""
+    attached = [attach.quoted(path, attach.read(path)) for path in files or ()]
+    question = read_prompt(prompt, attached)
     open_llm = opener(opening(context, threads, device, kv_type, gpu_layers), local)
     asked = dict(sampling or {}, max_tokens=max_tokens, stop=tuple(stop or ()))
     if question is None:
+        if json or raw:
+            raise BadRequest("--json and --raw are for one answer.", "Give a prompt.")
         from localllm.tui.line import chat_loop
 
         asked = {name: value for name, value in asked.items() if value not in (None, ())}
-        names = catalog.all_names
-        raise typer.Exit(chat_loop(open_llm, model, system=system, sampling=asked, models=names))
+        code = chat_loop(
+            open_llm, model, system=system, sampling=asked, plain=plain, history=not no_history,
+            stats=stats, files=attached, models=catalog.all_names,
+        )  # fmt: skip
+        raise typer.Exit(code)
     with Waiting() as waiting:
         llm = open_llm(model, waiting)
     if llm.server:
@@ -108,20 +129,24 @@ def answer(
     return INTERRUPTED if interrupted() else 0
 
 
-def read_prompt(words: list[str] | None) -> str | None:
-    """The prompt of the command line and of stdin together; None asks for a conversation."""
-    prompt = " ".join(words or [])
+def read_prompt(words: list[str] | None, attached: list[str]) -> str | None:
+    """The prompt of the command line, files and stdin together; None asks for a conversation."""
+    prompt, piped = " ".join(words or []), ""
     if not sys.stdin.isatty():
         piped = sys.stdin.read().strip("\n")
-        prompt = f"{prompt}\n\n{piped}" if prompt and piped else prompt or piped
-        if not prompt:
+        if not (prompt or piped or attached):
             raise BadRequest("There is no prompt.", 'Give one: localllm run smollm2 "Hello"')
-    return prompt or None
+    elif not prompt:
+        return None
+    return "\n\n".join(filter(None, [prompt, *attached, piped]))
 
 
 @with_sampling
 def chat(
-    model: Annotated[str | None, typer.Argument(help="A model; else the last one.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A model; else the last one.", autocompletion=model_names),
+    ] = None,
     system: System = "",
     max_tokens: MaxTokens = None,
     context: Context = None,

@@ -1,6 +1,5 @@
-"""pull, list, show, rm, cp, import, verify, prune and fit: the models on this machine."""
+"""pull, rm, cp, import, verify and prune: what changes the models on this machine."""
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,15 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from localllm import catalog, store
-from localllm.cli.options import Context, Json, KVType, Model
-from localllm.cli.printing import say, write_json, write_pairs, write_table, write_text
+from localllm.cli.options import Json, Model, installed_names
+from localllm.cli.printing import say, write_json, write_table
 from localllm.cli.waiting import Waiting
 from localllm.errors import LocalLLMError, NotFound
 from localllm.units import size
 
 PANEL = "Models"
 
-Name = Annotated[str, typer.Argument(help="An installed model.")]
+Names = Annotated[
+    list[str], typer.Argument(help="Models or aliases.", autocompletion=installed_names)
+]
 
 
 def pull(
@@ -25,6 +26,7 @@ def pull(
         Path | None, typer.Option("--from", help="Take it from this file or folder instead.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Once more, though it is here.")] = False,
+    json: Json = False,
 ) -> None:
     """Fetch a model; goes on where it stopped, and checks what came."""
     with Waiting() as waiting:
@@ -34,103 +36,37 @@ def pull(
             source=source,
             force=force,
         )
-    say(f"{found.name} is at {found.path}")
-
-
-def list_models(
-    all: Annotated[bool, typer.Option("--all", "-a", help="Also those to be pulled.")] = False,
-    json: Json = False,
-) -> None:
-    """List the installed models."""
-    models = [installed(model) for model in store.installed()]
-    if all:
-        here = {model["name"] for model in models}
-        models += [known(entry) for name, entry in catalog.entries().items() if name not in here]
     if json:
-        write_json(models)
-        return
-    rows = [(m["name"], size(m["size"]) if m["size"] else "-", state(m)) for m in models]
-    write_table(("name", "size", "about"), rows)
-    if not models:
-        say(f"Nothing is installed. `localllm pull {catalog.DEFAULT}` fetches a small model.")
+        write_json({"name": found.name, "path": str(found.path), "size": found.path.stat().st_size})
+    else:
+        say(f"{found.name} is at {found.path}")
+        say(f"localllm run {found.name} talks to it.")
 
 
-def installed(model: store.Installed) -> dict[str, Any]:
-    """An installed model as JSON."""
-    return {
-        "name": model.name,
-        "path": str(model.path),
-        "size": model.size,
-        "source": model.source,
-        "added": model.added,
-        "in_place": model.in_place,
-        "installed": model.present,
-    }
+def rm(names: Names, json: Json = False) -> None:
+    """Delete models; those used in place are only forgotten."""
+    gone = []
+    for name in names:
+        alias = catalog.remove_alias(name)
+        freed = 0 if alias else store.remove(name)
+        gone.append({"name": name, "alias": alias, "freed": freed})
+        if not json:
+            say(f"{name} {'was only another name' if alias else f'removed, {size(freed)} free'}.")
+    if json:
+        write_json(gone)
 
 
-def known(entry: Any) -> dict[str, Any]:
-    """An entry of the catalog as JSON."""
-    return {
-        "name": entry.name,
-        "size": entry.size,
-        "description": entry.description,
-        "license": entry.license,
-        "capabilities": list(entry.capabilities),
-        "alias": entry.alias,
-        "installed": False,
-    }
-
-
-def state(model: dict[str, Any]) -> str:
-    """What the list says of a model."""
-    if "description" in model:
-        about = f"means {model['alias']}" if model["alias"] else model["description"]
-        return f"not pulled · {about}"
-    if not model["installed"]:
-        return "its files have gone"
-    return f"in place · {model['path']}" if model["in_place"] else f"since {model['added'][:10]}"
-
-
-def show(
+def cp(
     model: Model,
-    template: Annotated[bool, typer.Option("--template", help="Print the chat template.")] = False,
+    name: Annotated[str, typer.Argument(help="The further name.")],
     json: Json = False,
 ) -> None:
-    """Show what a model's file says of it."""
-    found = catalog.resolve(model, pull=False)
-    about = store.show(found.path) | {"name": found.name, "path": str(found.path)}
-    entry = {key: value for key, value in asdict(found.entry).items() if value and key != "name"}
-    if template:
-        write_text(about["template"] or "")
-    elif json:
-        write_json(about | {"entry": entry})
-    else:
-        shown = {key: value for key, value in about.items() if key not in ("template", "files")}
-        write_pairs({key: plain(value) for key, value in shown.items()})
-
-
-def plain(value: Any) -> str:
-    """A value of `show` in a line."""
-    if isinstance(value, dict):
-        return ", ".join(f"{kind} {size(about['size'])}" for kind, about in value.items())
-    if isinstance(value, list):
-        return ", ".join(value) or "-"
-    return "-" if value is None else str(value)
-
-
-def rm(names: Annotated[list[str], typer.Argument(help="Models or aliases.")]) -> None:
-    """Delete models; those used in place are only forgotten."""
-    for name in names:
-        if catalog.remove_alias(name):
-            say(f"{name} was only another name; it is gone.")
-        else:
-            say(f"{name} removed, {size(store.remove(name))} free again.")
-
-
-def cp(model: Model, name: Annotated[str, typer.Argument(help="The further name.")]) -> None:
     """Give a model a further name."""
     catalog.copy(model, name)
-    say(f"{name} now means {model}.")
+    if json:
+        write_json({"name": name, "alias": model})
+    else:
+        say(f"{name} now means {model}.")
 
 
 def import_models(
@@ -139,75 +75,81 @@ def import_models(
         typer.Argument(help="Ollama's, LM Studio's or any folder; else the usual ones."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    json: Json = False,
 ) -> None:
     """Use models that other programs brought, where they are."""
-    from localllm.foreign import adopt, found
+    from localllm.foreign import found
 
     models = found(folder)
     if not models:
         raise NotFound("No models of other programs were found.", "Name a folder to look in.")
-    failed = False
-    for model in models:
-        if dry_run:
-            print(f"{model.name}\t{model.path}")
-            continue
+    results = [imported(model, dry_run) for model in models]
+    if json:
+        write_json(results)
+    elif dry_run:
+        write_table(
+            ("name", "from", "path"), [(r["name"], r["origin"], r["path"]) for r in results]
+        )
+    for result in results if not (json or dry_run) else ():
+        done = f" ({result['origin']}) is usable now."
+        say(result["name"] + (f": {result['error']}" if result["error"] else done))
+    raise typer.Exit(int(any(result["error"] for result in results)))
+
+
+def imported(model: Any, dry_run: bool) -> dict[str, Any]:
+    """A model of another program as JSON; made usable here unless it is only to be listed."""
+    from localllm.foreign import adopt
+
+    error = None
+    if not dry_run:
         try:
             adopt(model)
-            say(f"{model.name} ({model.origin}) is usable now.")
-        except LocalLLMError as error:
-            failed = True
-            say(f"{model.name}: {error.message}")
-    raise typer.Exit(int(failed))
+        except LocalLLMError as failure:
+            error = failure.message
+    path = str(model.path)
+    return {"name": model.name, "origin": model.origin, "path": path, "error": error}
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; else all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models; else all.", autocompletion=installed_names),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Read models again and compare them with their sha256."""
-    failed = False
+    results = []
     for name in names or [model.name for model in store.installed()]:
+        error = None
         try:
             with Waiting() as waiting:
                 store.verify(name, partial(waiting, f"reading {name}"))
-            say(f"{name} is whole.")
-        except LocalLLMError as error:
-            failed = True
-            say(f"{error.message} {error.hint}".rstrip())
-    raise typer.Exit(int(failed))
+        except LocalLLMError as failure:
+            error = f"{failure.message} {failure.hint}".rstrip()
+        results.append({"name": name, "whole": error is None, "error": error})
+        if not json:
+            say(error or f"{name} is whole.")
+    if json:
+        write_json(results)
+    raise typer.Exit(int(any(result["error"] for result in results)))
 
 
-def prune() -> None:
+def prune(json: Json = False) -> None:
     """Delete half-done downloads and other leftovers."""
     gone = store.prune()
+    if json:
+        write_json([{"name": name, "size": amount} for name, amount in gone])
+        return
     for name, amount in gone:
         say(f"{name}, {size(amount)}")
-    say(f"{size(sum(amount for _, amount in gone))} free again.")
-
-
-def fit(model: Model, context: Context = None, kv_type: KVType = "f16", json: Json = False) -> None:
-    """Say whether a model fits into the memory that is free, and with how much context."""
-    from localllm.gguf import GGUF
-    from localllm.opening import plan
-
-    with GGUF.open(catalog.resolve(model, pull=False).path) as gguf:
-        result = plan(gguf, context, kv_type)
-    if json:
-        write_json({"fits": result.fits, **asdict(result)})
-    else:
-        print(f"{model} {'fits' if result.fits else 'does not fit'}: {result}.")
-        if result.largest and not result.fits:
-            print(f"It would fit with --ctx {result.largest}.")
-    raise typer.Exit(int(not result.fits))
+    say(f"{size(sum(amount for _, amount in gone))} free again." if gone else "Nothing to delete.")
 
 
 COMMANDS = {
     "pull": pull,
-    "list": list_models,
-    "show": show,
     "rm": rm,
     "cp": cp,
     "import": import_models,
     "verify": verify,
     "prune": prune,
-    "fit": fit,
 }

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from localllm import machine
 from localllm.cli.options import Device, Json, KVType, Model
 from localllm.cli.printing import write_json, write_table
 from localllm.cli.waiting import Waiting
@@ -39,7 +38,7 @@ def bench(
     kv_type: KVType = "f16",
 ) -> None:
     """Tokens a second of prompts (pp) and generation (tg); the median of the runs."""
-    from localllm import catalog
+    from localllm import catalog, machine
     from localllm.bench import report, session
     from localllm.bench.grid import grid, numbers
 

@@ -97,6 +97,9 @@ def ps(json: Json = False) -> None:
     if json:
         write_json(found)
         return
+    if not found:
+        say("No server of yours is running; `localllm serve MODEL` starts one.")
+        return
     rows = [
         (one["url"], one["pid"], model_name(model), one["running"], one["waiting"])
         for one in found
@@ -110,7 +113,7 @@ def model_name(model: Any) -> str:
     return str(model.get("name", "")) if isinstance(model, dict) else str(model)
 
 
-def stop() -> None:
+def stop(json: Json = False) -> None:
     """Ask this user's servers to end once their requests are done."""
     from localllm.server import note
 
@@ -119,7 +122,10 @@ def stop() -> None:
         raise NotFound("There is no server of yours.", "localllm serve starts one.")
     for server in servers:
         note.stop(server)
-        say(f"Asked {server.url} to stop.")
+        if not json:
+            say(f"Asked {server.url} to stop.")
+    if json:
+        write_json([server.url for server in servers])
 
 
 COMMANDS = {"serve": serve, "ps": ps, "stop": stop}
