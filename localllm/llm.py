@@ -79,13 +79,15 @@ class LLM:
         progress: Progress | None = None,
         loop: Loop | None = None,
         budget: int | None = None,
+        stretch: float = 3.0,
     ) -> "LLM":
         """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
 
         context: the cap on a prompt and its answer; by default the trained length, or what memory
         allows. prefill_chunk: tokens of a prompt that one forward pass takes at most. gpu_layers:
         how many layers a GPU gets, "auto" for what fits. budget: tokens that a step may compute
-        for all requests. loop: a thread that several models share.
+        for all requests; stretch: how much longer than usual it may take with a part of a prompt
+        in it, 0 for no limit. loop: a thread that several models share.
         Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
         """
         since = time.perf_counter()
@@ -103,7 +105,7 @@ class LLM:
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         gpu_layers=gpu_layers, progress=progress,
                     )  # fmt: skip
-                    worker = Worker(loaded, loop=loop, budget=budget)
+                    worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch)
         except BaseException:
             if loaded is not None:
                 loaded.close()

@@ -1,6 +1,7 @@
 """The engine: each request gets the answer it would get alone, whatever else happens."""
 
 import random
+from itertools import count
 
 import numpy as np
 import pytest
@@ -216,7 +217,9 @@ def test_a_failing_pick_ends_only_its_own_request():
 def test_whatever_happens_every_answer_is_the_one_it_gets_alone(seed):
     """Random arrivals, cancels and a pool so small that it evicts and preempts."""
     rng = random.Random(seed)
-    engine = Engine(FakeModel(pages=24, rows=32, wanted=8, sequences=6), budget=rng.choice([5, 32]))
+    model, ticks = FakeModel(pages=20, rows=32, wanted=8, sequences=6), count()
+    options = {"budget": rng.choice([5, 32]), "stretch": 3.0 * (seed % 2)}
+    engine = Engine(model, clock=lambda: 0.01 * next(ticks), **options)
     stems = [ids(100 + n, rng.randrange(1, 120)) for n in range(3)]
     runs: list[Run] = []
     while len(runs) < 40 or engine.busy:

@@ -101,7 +101,8 @@ def test_every_sampling_knob_reaches_the_engine(url, llm):
         "temperature": 0, "top_k": 7, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.9,
         "top_n_sigma": 2.0, "xtc_probability": 0.5, "xtc_threshold": 0.2, "dynatemp_range": 0.5,
         "repeat_penalty": 1.1, "repeat_last_n": 32, "presence_penalty": 0.5, "mirostat": 2,
-        "adaptive_target": 0.5, "adaptive_decay": 0.5, "frequency_penalty": 0.25, "dry_multiplier": 0.8, "ignore_eos": True, "seed": 11,
+        "adaptive_target": 0.5, "adaptive_decay": 0.5, "frequency_penalty": 0.25,
+        "dry_multiplier": 0.8, "ignore_eos": True, "seed": 11,
         "dry_sequence_breakers": ["\n"], "samplers": ["top_k", "infill", "none"],
         "logit_bias": {"65": -100, "b": 5, "67": False},
     }  # fmt: skip

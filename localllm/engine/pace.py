@@ -1,8 +1,9 @@
 """How many prompt tokens a step may compute, so that running answers hardly notice."""
 
-LEAST = 8  # prompt tokens a step always has room for
-FIRST = 32  # and while it is not known how long they take
-SURE = 256  # tokens after which an estimate counts as half known
+LEAST = 2  # prompt tokens a step always has room for
+FIRST = 16  # beside answers, while it is not known how long they take
+SURE = 256  # tokens of prompts alone after which an estimate counts as half known
+AGAIN = 64  # steps with prompts after which one without shows how long that takes now
 LONGEST = 3.0  # seconds a step should take at most: newcomers and cancels wait for its end
 
 
@@ -10,38 +11,51 @@ class Pace:
     """Learns from the steps that were run.
 
     budget: tokens a step may have. stretch: a step with a part of a prompt may take this many
-    times as long as one that only goes on with answers; 0 leaves it to the budget alone.
+    times as long as one that only goes on with answers; 0 leaves it to the budget alone. The
+    tokens of a prompt cost more the further it is, and in small parts more than in large ones: a
+    cost beside answers is learned for itself, from the last steps.
     """
 
     def __init__(self, budget: int, stretch: float = 3.0):
         self.budget, self.stretch = budget, stretch
         self.step: float | None = None  # seconds of a step without prompts
-        self.token: float | None = None  # seconds a prompt token adds
+        self.alone: float | None = None  # seconds a token takes in a step of prompts only
+        self.beside: float | None = None  # seconds that one adds to a step with answers
+        self._mixed = 0  # steps with both since the last one without prompts
 
     def room(self, answers: int) -> int:
-        """Prompt tokens for a step with this many answers."""
+        """Prompt tokens for a step with this many answers; now and then none, to learn."""
         most = max(LEAST, self.budget - answers)
         if not self.stretch:
             return most
-        if self.token is None:
-            return min(most, FIRST) if answers else most
         if not answers:
-            return max(LEAST, min(most, _steps(LONGEST, self.token)))
-        spare = (self.stretch - 1) * (self.step or 0.0)
-        return max(LEAST, min(most, _steps(spare, self.token)))
+            return most if self.alone is None else _tokens(LONGEST, self.alone, most)
+        if self.step is None or self._mixed >= AGAIN:
+            return 0
+        if self.beside is None:
+            return min(most, FIRST)
+        return _tokens((self.stretch - 1) * self.step, self.beside, most)
 
     def learn(self, answers: int, tokens: int, seconds: float) -> None:
         """A step with this many answers and prompt tokens took so long."""
+        self._mixed = self._mixed + 1 if tokens else 0
         if not tokens:
             self.step = _blend(self.step, seconds, 0.25)
+        elif not answers:
+            each = seconds / tokens
+            better = self.alone is not None and each < self.alone  # then the last was disturbed
+            self.alone = _blend(self.alone, each, 0.5 if better else tokens / (tokens + SURE))
         else:
-            more = max(seconds - (self.step or 0.0), seconds / 10) / tokens
-            better = self.token is not None and more < self.token  # then the last was disturbed
-            self.token = _blend(self.token, more, 0.5 if better else tokens / (tokens + SURE))
+            self._learn_beside(max(seconds - (self.step or 0.0), seconds / 10) / tokens)
+
+    def _learn_beside(self, each: float) -> None:
+        """One step is no proof: an estimate at most doubles or halves with it."""
+        known = self.beside or each
+        self.beside = _blend(known, min(2 * known, max(known / 2, each)), 0.25)
 
 
-def _steps(seconds: float, token: float) -> int:
-    return int(min(seconds / max(token, 1e-9), 2**31))
+def _tokens(seconds: float, each: float, most: int) -> int:
+    return max(LEAST, int(min(seconds / max(each, 1e-9), most)))
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:

@@ -28,10 +28,13 @@ class Scheduler:
         self._places, self._rows, self._logits = max(1, min(places, logits, rows)), rows, logits
 
     def plan(self, room: int) -> list[Work]:
-        """What to compute now: a token of each answer, and up to `room` tokens of prompts."""
+        """What to compute now: a token of each answer, and up to `room` tokens of prompts.
+
+        At least a token of these where no answer goes on.
+        """
         self._admit()
         answers = self._answers()
-        return answers + self._prompts(answers, room)
+        return answers + self._prompts(answers, room if answers else max(1, room))
 
     def settle(self, work: list[Work]) -> None:
         """What was planned has been computed; what others may want of it goes to the tree."""

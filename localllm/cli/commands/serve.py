@@ -49,6 +49,12 @@ def serve(
             min=1, help="Tokens a step computes: fewer, and prompts disturb answers less."
         ),
     ] = None,
+    stretch: Annotated[
+        float,
+        typer.Option(
+            min=0, help="How much longer than usual a step with a part of a prompt may take."
+        ),
+    ] = 3.0,
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
     ] = False,
@@ -62,7 +68,8 @@ def serve(
     from localllm.server.app import serve as run
 
     key = read_key(api_key_file) if api_key_file else api_key
-    options = opening(context, threads, device, kv_type, gpu_layers) | {"budget": step_tokens}
+    options = opening(context, threads, device, kv_type, gpu_layers)
+    options |= {"budget": step_tokens, "stretch": stretch}
     run(
         tuple(models or ()), host, port, key, insecure, options=options,
         hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ()), keep_alive=keep_alive,
