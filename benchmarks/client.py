@@ -12,12 +12,12 @@ import openai
 
 def main(url: str, model: str, tokens: str) -> None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        for _ in range(2):  # the first connects
+        for wanted in (8, int(tokens)):  # the first connects
             times, count = [], 0
             stream = client.chat.completions.create(
                 model=model,
                 messages=[{"role": "user", "content": "Tell me a long story."}],
-                max_tokens=int(tokens),
+                max_tokens=wanted,
                 stream=True,
                 stream_options={"include_usage": True},
                 extra_body={"ignore_eos": True, "seed": 1},

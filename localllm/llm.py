@@ -188,13 +188,15 @@ class LLM:
         mask: Mask | None = None,
         client: str = "",
         cache: bool = True,
+        pace: float = 0.0,
         **knobs: Any,
     ) -> Reply:
         """Ask the engine to go on from ids.
 
         sampling: instead of the model's defaults; knobs: Sampling fields that differ from it.
         max_tokens: by default to the end of the answer or of the context. stop: texts that end
-        the answer and are not part of it. Raises BadRequest, PromptTooLong.
+        the answer and are not part of it. pace: seconds within which tokens may come together, for
+        whoever need not see each by itself; not with stop. Raises BadRequest, PromptTooLong.
         """
         chosen = (sampling or self.defaults).changed(knobs)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
@@ -206,7 +208,8 @@ class LLM:
             end_ids=self.tokenizer.end_ids if has_text else frozenset(),
         )  # fmt: skip
         token_bytes = self.tokenizer.token_bytes if has_text else lambda _: b""
-        return Reply(self._submit(request), token_bytes, stops, self.load_ms)
+        ticket = self._submit(request, 0.0 if stops else pace)
+        return Reply(ticket, token_bytes, stops, self.load_ms)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """(len(ids), vocab) f32: row i is what the model expects after ids[: i + 1].
@@ -295,9 +298,9 @@ class LLM:
             )
         return self.model.vocab
 
-    def _submit(self, request: Request) -> Ticket:
+    def _submit(self, request: Request, pace: float = 0.0) -> Ticket:
         assert self.worker is not None  # there is one where there is a model
-        return self.worker.submit(request)
+        return self.worker.submit(request, pace)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """The ids as a list of Python ints the model has: kernels check none."""

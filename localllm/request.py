@@ -74,6 +74,18 @@ class Event:
     start: int = 0  # the position of the first row of logits
     vector: np.ndarray | None = None  # (width,) f32, the pooled hidden rows
 
+    def takes(self, more: "Event") -> bool:
+        """Whether both can be told as one: all but arrays."""
+        arrays = (self.logits, self.vector, more.logits, more.vector)
+        return all(array is None for array in arrays)
+
+    def take(self, more: "Event") -> None:
+        """Tell what came next along with this."""
+        self.ids = self.ids + more.ids
+        if more.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + more.logprobs
+        self.progress = more.progress or self.progress
+
 
 @dataclass(slots=True)
 class Usage:

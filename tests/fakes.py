@@ -100,7 +100,7 @@ class Worker:
         self.scripts, self.requests, self.pace = list(scripts), [], pace
         self.closed = False
 
-    def submit(self, request: Request) -> Ticket:
+    def submit(self, request: Request, pace: float = 0.0) -> Ticket:
         if len(request.ids) >= self.context:
             raise PromptTooLong(len(request.ids), self.context)
         self.requests.append(request)

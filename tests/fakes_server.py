@@ -217,7 +217,7 @@ class FakeLLM:
     def submit(
         self, ids: Sequence[int], *, max_tokens: int | None = None, stop: Any = (),
         logprobs: int | None = None, mask: Any = None, client: str = "", cache: bool = True,
-        **knobs: Any,
+        pace: float = 0.0, **knobs: Any,
     ) -> FakeReply:  # fmt: skip
         sampling = self.defaults.changed(knobs)
         if len(ids) >= self.context:

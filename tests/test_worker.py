@@ -52,6 +52,26 @@ def test_a_ticket_brings_tokens_and_then_the_facts(worker):
     assert timings["prompt_per_second"] == pytest.approx(40_000 / timings["prompt_ms"])
 
 
+def test_a_reader_with_a_pace_gets_tokens_together_but_the_first_at_once(worker, model):
+    model.seconds = 0.002
+    request = Request(ids(1, 150), GREEDY, max_tokens=100, logprobs=0)
+    ticket = worker.submit(request, pace=0.05)
+    events = list(ticket)
+    assert [id for event in events for id in event.ids] == answer(request)
+    assert [one.id for event in events for one in event.logprobs or ()] == answer(request)
+    first = next(n for n, event in enumerate(events) if event.ids)
+    assert len(events[first].ids) <= 3 and len(events) < first + 40
+    assert max(event.progress or (0, 0) for event in events) == (150, 150)
+    assert ticket.finish_reason == "length" and ticket.usage["completion_tokens"] == 100
+
+
+def test_arrays_are_told_one_by_one_whatever_the_pace(worker):
+    rows = worker.submit(Request(ids(1, 200), max_tokens=0, logit_rows=True), pace=0.01)
+    assert sum(len(event.logits) for event in rows) == 200
+    vector = worker.submit(Request(ids(1, 90), max_tokens=0, pooling="mean"), pace=0.01)
+    assert sum(event.vector is not None for event in vector) == 1
+
+
 def test_the_seed_of_an_answer_gives_it_again(worker):
     first = worker.submit(Request(ids(1, 9), max_tokens=30))
     text = read(first)

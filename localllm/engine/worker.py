@@ -24,10 +24,15 @@ class Ticket:
     The iteration ends when the answer does, or raises what went wrong. `usage` and `timings` are
     up to date at any time and final after it; `finish_reason` is None until then, and
     "stop", "length" or "cancelled" from then on. A ticket that nobody holds any more is cancelled.
+
+    pace: seconds from one look for Events to the next. All that came meanwhile is one Event, so
+    that a reader who need not see each token does not wake for each. The first is never held up.
     """
 
-    def __init__(self, request: Request, engine: Engine, loop: Loop):
+    def __init__(self, request: Request, engine: Engine, loop: Loop, pace: float = 0.0):
         self.request = request
+        self._pace, self._look = pace, 0.0  # when to look again
+        self._held: Event | Ending | None = None  # came with the last look, to be given next
         self._engine, self._loop = engine, loop
         self._ending: Ending | None = None
         self._submitted = False
@@ -77,7 +82,7 @@ class Ticket:
     def __next__(self) -> Event:
         if self._ending is not None:
             raise StopIteration
-        item = self._next()
+        item = self._together() if self._pace else self._next()
         if isinstance(item, Event):
             if item.logits is not None:
                 self._loop.post(_nothing)  # the engine may wait for us to catch up
@@ -86,6 +91,20 @@ class Ticket:
         if item.error is not None:
             raise as_user_error(item.error)
         raise StopIteration
+
+    def _together(self) -> Event | Ending:
+        """What has come since the last look, as far as it makes one Event."""
+        time.sleep(max(0.0, self._look - time.perf_counter()))
+        item, self._held = self._held or self._next(), None
+        while isinstance(item, Event) and self._held is None and not self._events.empty():
+            more = self._events.get()
+            if isinstance(more, Event) and item.takes(more):
+                item.take(more)
+            else:
+                self._held = more
+        tokens = isinstance(item, Event) and bool(item.ids)
+        self._look = time.perf_counter() + self._pace if tokens and self._held is None else 0.0
+        return item
 
     def _next(self) -> Event | Ending:
         while True:
@@ -128,13 +147,13 @@ class Worker:
         """Raises at once what submit would raise, other than Busy."""
         self._engine.check(request)
 
-    def submit(self, request: Request) -> Ticket:
-        """Raises PromptTooLong, BadRequest, Busy or Unavailable at once."""
+    def submit(self, request: Request, pace: float = 0.0) -> Ticket:
+        """Raises PromptTooLong, BadRequest, Busy or Unavailable at once. pace: see Ticket."""
         if not (self._open and self._loop.alive):
             raise Unavailable("The engine is closed.")
         if len(self._engine.scheduler.queue) + self._loop.mail >= self._max_queue:
             raise Busy(f"{self._max_queue} requests are waiting already.", "Try again in a moment.")
-        ticket = Ticket(request, self._engine, self._loop)
+        ticket = Ticket(request, self._engine, self._loop, pace)
         sequence = ticket._sequence
         self._loop.post(lambda: self._admit(sequence))
         ticket._submitted = True

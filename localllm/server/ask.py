@@ -8,7 +8,7 @@ from typing import Any
 from localllm.errors import BadRequest
 from localllm.sampling import KNOWN, SPELLINGS, Sampling, knob_names
 from localllm.server.endpoint import Call
-from localllm.server.pump import Reply
+from localllm.server.pump import PACE, Reply
 from localllm.server.running import together
 from localllm.server.schema import WrongField
 
@@ -23,6 +23,7 @@ def options(call: Call, llm: Any) -> dict[str, Any]:
         "stop": body.get("stop", ()),
         "cache": body.get("cache_prompt", True),
         "client": client(call),
+        "pace": PACE,
     }
 
 
