@@ -1,19 +1,17 @@
 """The server over a real model: many at once, prefixes, cancels, and a short storm of all of it."""
 
-import asyncio
 import json
 import os
-import random
 import threading
 
 import httpx
 import pytest
 from fakes_server import One, serving, until
+from storm import LETTERS, Storm, alone, descriptors, readers
 
 from localllm.llm import LLM
 
 pytestmark = pytest.mark.model
-LETTERS = "Write the alphabet. "
 STORM = float(os.environ.get("LOCALLLM_STORM_SECONDS", "8"))
 
 
@@ -124,61 +122,12 @@ def test_a_client_that_goes_gives_its_pages_back(site, llm, streaming):
 
 def test_a_storm(site, llm):
     """64 connections: whole and streamed answers, cancels, bad bodies, half requests."""
-    texts = [f"Count from {i}." for i in range(6)]
-    right = {text: said(ask(site, text)) for text in texts}
-    descriptors = count_descriptors()
-    counts = asyncio.run(storm(site, right))
-    assert counts["wrong"] == 0, counts
-    assert counts["right"] > 0 and counts["left"] > 0 and counts["bad"] > 0
+    right, files = alone(site.note.url), descriptors()
+    storm = Storm(site.note.url, right, STORM)
+    counts = storm.run()
+    assert not storm.wrong and not counts["wrong"], (counts, storm.wrong[:3])
+    assert counts["right"] and counts["left"] and counts["bad"] and counts["broke off"]
     assert until(lambda: idle(llm) and not site.records, 20)
-    assert until(lambda: not [t for t in threading.enumerate() if "reply" in t.name], 10)
-    assert until(lambda: count_descriptors() <= descriptors + 4, 10)
-    assert said(ask(site, texts[0])) == right[texts[0]]
-
-
-def count_descriptors():
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-
-
-async def storm(site, right):
-    counts = dict.fromkeys(("right", "wrong", "left", "bad"), 0)
-    end = asyncio.get_running_loop().time() + STORM
-    limits = httpx.Limits(max_connections=64)
-    async with httpx.AsyncClient(base_url=site.note.url, timeout=120, limits=limits) as client:
-        await asyncio.gather(*(visitor(client, right, end, i, counts) for i in range(64)))
-    return counts
-
-
-async def visitor(client, right, end, number, counts):
-    dice = random.Random(number)
-    while asyncio.get_running_loop().time() < end:
-        text, url = dice.choice(list(right)), "/v1/chat/completions"
-        kind = dice.choice(("whole", "stream", "leave", "bad"))
-        if kind == "whole":
-            answer = await client.post(url, json=body(text))
-            counts["right" if said(answer.json()) == right[text] else "wrong"] += 1
-        elif kind == "bad":
-            raw = dice.choice((b"{", b'{"messages": 3}', b"[]", b"\xff", b""))
-            answer = await client.post(
-                url, content=raw, headers={"Content-Type": "application/json"}
-            )
-            counts["bad" if answer.status_code == 400 else "wrong"] += 1
-        else:
-            found = await streamed(
-                client, url, text, dice.randrange(1, 8) if kind == "leave" else None
-            )
-            ended = "right" if found == right[text] else "wrong"
-            counts["left" if kind == "leave" else ended] += 1
-
-
-async def streamed(client, url, text, most):
-    """The text of a streamed answer, or of its first `most` events."""
-    found = ""
-    async with client.stream("POST", url, json=body(text, stream=True)) as answer:
-        async for line in answer.aiter_lines():
-            if line.startswith("data: {"):
-                found += json.loads(line[6:])["choices"][0]["delta"].get("content", "")
-                most = None if most is None else most - 1
-            if most == 0:
-                return found
-    return found
+    assert until(lambda: not readers(), 10)
+    assert until(lambda: descriptors() <= files + 4, 10)
+    assert alone(site.note.url) == right
