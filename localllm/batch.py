@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 PAGE = 16  # tokens a page of the KV cache holds
+LOADING = "loading weights"  # the stage of opening a model in which its file is read
 
 
 @dataclass(frozen=True, slots=True)

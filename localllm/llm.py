@@ -1,5 +1,6 @@
 """The one door: opens a model, and turns text into answers, ids and logits."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from localllm.gguf import GGUF
 from localllm.opening import (
     Progress,
     Text,
+    beside,
     load,
     pulling,
     read_text,
@@ -97,21 +99,22 @@ class LLM:
         loaded = worker = None
         try:
             metadata = with_template(gguf.metadata, entry.template)
-            with ThreadPoolExecutor(1) as reader:  # text is read beside the weights
-                text = reader.submit(read_text, metadata)
+            with ThreadPoolExecutor(1) as reader:
+                text = functools.cache(lambda: reader.submit(read_text, metadata))
                 if not vocab_only:
                     loaded = load(
                         gguf, found.name, context=cap, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
-                        gpu_layers=gpu_layers, progress=progress,
+                        gpu_layers=gpu_layers, progress=beside(text, progress),
                     )  # fmt: skip
                     worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch)
+                read = text().result()
         except BaseException:
             if loaded is not None:
                 loaded.close()
             gguf.close()
             raise
-        llm = cls(found.name, found.path, metadata, text.result(), loaded, worker)
+        llm = cls(found.name, found.path, metadata, read, loaded, worker)
         llm.defaults, llm.system = recommended(metadata, entry.sampling), entry.system
         llm.load_ms, llm._on_close = (time.perf_counter() - since) * 1000, gguf.close
         return llm

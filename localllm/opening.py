@@ -7,7 +7,7 @@ from typing import Any
 
 from localllm import machine, models
 from localllm.backends.torch.present import choose
-from localllm.batch import Model
+from localllm.batch import LOADING, Model
 from localllm.errors import BadRequest, LocalLLMError
 from localllm.fit import Fit, demand, fit
 from localllm.gguf import GGUF
@@ -57,6 +57,19 @@ def read_text(metadata: Mapping[str, Any]) -> Text | LocalLLMError:
         return tokenizer, ChatTemplate.from_metadata(metadata, tokenizer)
     except LocalLLMError as error:
         return error
+
+
+def beside(start: Callable[[], Any], progress: Progress | None) -> Progress:
+    """The progress of a load, that calls `start` when weights are read: until then everything
+    is Python, and two threads of that would wait for each other's lock."""
+
+    def told(stage: str, done: int, total: int) -> None:
+        if stage == LOADING:
+            start()
+        if progress:
+            progress(stage, done, total)
+
+    return told
 
 
 def plan(gguf: GGUF, context: int | None, kv_type: str) -> Fit:

@@ -7,6 +7,8 @@ from interpreter import Interpreter, nmse
 from recorded import Part, batch_of, hidden, logits
 
 from localllm import models
+from localllm.backends.cpu import weights
+from localllm.batch import LOADING
 from localllm.gguf import GGUF
 from quant.formats import format_of, supported
 
@@ -35,6 +37,24 @@ def opened(tmp_path):
 def agree(file, model, bound, ids=IDS):
     program, got = models.record(file), logits(model, ids)
     assert nmse(got, Interpreter(program, file).logits(ids)) < bound
+
+
+# ---- loading -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 40_000, 1 << 40])
+def test_weights_are_packed_in_groups_of_any_size(size, opened, monkeypatch):
+    """One by one, a few at a time or all at once; 333 rows leave a last tile to be filled up."""
+    monkeypatch.setattr(weights, "GROUP", size)
+    told = []
+    options = {"progress": lambda *stage: told.append(stage)}
+    file, model = opened(vocab=333, type="Q8_0", options=options)
+    agree(file, model, bound=1e-3)
+    names = len(model.weights.loaded)
+    done = [done for stage, done, total in told if stage == LOADING and total == names]
+    assert done == sorted(set(done)) and done[0] == 0 and done[-1] == names > 10
+    assert {0: names + 1, 1 << 40: 2}.get(size, len(done)) == len(done)
+    assert 1 + (size < 1 << 40) + (size == 0) <= len(done)
 
 
 # ---- whole programs ----------------------------------------------------------------------------

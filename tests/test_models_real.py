@@ -86,3 +86,31 @@ def test_the_command_line_end_to_end(model_path):
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["usage"]["completion_tokens"] == 4 and answer["timings"]["ttft_ms"] > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_takes_its_own_size_and_gives_the_file_back(name, model_path, open_llm):
+    path, before = model_path(name), anonymous()
+    llm = open_llm(path)
+    assert llm.generate("The", temperature=0, max_tokens=4).usage["completion_tokens"] == 4
+    size = path.stat().st_size
+    assert anonymous() - before < 1.1 * size + 200e6
+    assert mapped(path) < 0.05 * size + 4e6  # the rows of an embedding, read where they stand
+
+
+def anonymous() -> int:
+    """Bytes of this process that no file has."""
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) * 1024
+
+
+def mapped(path: Path) -> int:
+    """Bytes of a file that this process holds in memory."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:  # a mapping begins
+            ours = line.endswith(str(path.resolve()))
+        elif ours and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total

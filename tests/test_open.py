@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tiny
 
-from localllm import machine
+from localllm import llm as door
+from localllm import machine, opening
 from localllm.errors import BadFile, BadRequest, NotFound, PromptTooLong, TooLarge, Unsupported
 from localllm.llm import LLM
 
@@ -90,3 +91,16 @@ def test_files_that_are_none(tmp_path):
 def test_numbers_below_one(tmp_path, options):
     with pytest.raises(BadRequest, match="at least 1"):
         LLM.open(str(tiny.write(tmp_path / "m.gguf")), **options)
+
+
+def test_text_is_read_beside_the_weights(tmp_path, monkeypatch, open_llm):
+    """Not before, and once: compiling, say, is Python too, and both would wait for its lock."""
+    told, read = [], []
+    progress = opening.beside(lambda: read.append(1), lambda *stage: told.append(stage))
+    progress("compiling kernels", 1, 2)
+    assert not read
+    progress(opening.LOADING, 0, 2)
+    assert read and told == [("compiling kernels", 1, 2), (opening.LOADING, 0, 2)]
+    count = []
+    monkeypatch.setattr(door, "read_text", lambda data: count.append(1) or opening.read_text(data))
+    assert open_llm(tiny.write(tmp_path / "m.gguf")).tokenize("hello") and count == [1]

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from localllm.backends.cpu.batch import BatchMemory
 from localllm.backends.cpu.lower import Lowering, Rows, Sizes, Step
 from localllm.backends.cpu.team import Table, Team
 from localllm.backends.cpu.weights import Weights
-from localllm.batch import PAGE, Batch
+from localllm.batch import LOADING, PAGE, Batch
 from localllm.gguf import GGUF
 from localllm.kernels import pack
 from localllm.kernels.fields import SPAN
@@ -63,11 +64,8 @@ class CPUModel:
             self.max_rows, self.max_sequences, spans * SPAN // PAGE + 8, most, crowd
         )
         lowering = Lowering(self.program, self.weights, sizes, self.batch.address)
-        for done, name in enumerate(names):
-            if progress:
-                progress("loading weights", done, len(names))
+        for name in names:
             self.weights.matrix(name)
-            self.weights.pack(name, self.team)
         self.lowered = lowering.run()
         self.steps: list[Step] = self.lowered.steps
         rows = [
@@ -78,8 +76,8 @@ class CPUModel:
         self.logit_rows = _floats(self.lowered.logits, self.max_wanted)
         self.hidden_rows = _floats(self.lowered.hidden, self.max_rows)
         self._hidden = slice(0)  # those of the batch that was run last
-        if progress:
-            progress("loading weights", len(names), len(names))
+        tell: Progress = progress or _silent
+        self.weights.pack(self.team, partial(tell, LOADING))
 
     @property
     def device(self) -> str:
@@ -122,6 +120,10 @@ class CPUModel:
     def close(self) -> None:
         """End the team's threads."""
         self.team.close()
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
 
 
 def _floats(rows: Rows, count: int) -> np.ndarray:

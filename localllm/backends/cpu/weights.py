@@ -1,7 +1,7 @@
 """A file's tensors as the kernels read them: matrices as tiles, vectors as padded f32."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from localllm.models.spec import vector
 from quant.format import Format
 from quant.formats import format_of, supported
 from quant.simd import LANES
+
+GROUP = 128 << 20  # bytes that are repacked before the file's pages are given back
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +79,23 @@ class Weights:
             self.loaded[name] = Matrix(form, rows, columns, address)
         return self.loaded[name]
 
-    def pack(self, name: str, team: Team) -> None:
-        """Fill a matrix from the file, and give the file's pages back."""
-        matrix, blocks = self.loaded[name], self.gguf.blocks(f"{name}.weight")
-        whole = matrix.rows // LANES
-        self._pack(matrix, blocks, 0, whole, team)
-        if whole < matrix.tiles:
-            rest = np.zeros((LANES, blocks.shape[1]), np.uint8)
-            rest[: matrix.rows - whole * LANES] = blocks[whole * LANES :]
-            self._pack(matrix, rest, whole, 1, team)
-        self.gguf.release(f"{name}.weight")
+    def pack(self, team: Team, progress: Callable[[int, int], None]) -> None:
+        """Fill every matrix from the file, and give the file's pages back; progress(done, all).
 
-    def _pack(self, matrix: Matrix, blocks: np.ndarray, tile: int, tiles: int, team: Team) -> None:
-        fields = np.zeros(16, np.int64)
-        fields[pack.REPACK] = matrix.format.repack.address
-        fields[pack.SOURCE] = blocks.ctypes.data
-        fields[pack.TARGET] = matrix.address + tile * matrix.tile_bytes
-        fields[pack.BLOCKS] = matrix.columns // matrix.format.weights
-        fields[pack.STRIDE] = blocks.shape[1]
-        counts = np.zeros(BATCH_FIELDS, np.int64)
-        counts[ONCE] = 1
-        row = (pack.pack.address, fields.ctypes.data, tiles, ONCE, False)
-        team.run(Table([row], team.lanes), counts)
+        Many in one native call: whoever waits for Python's lock meanwhile has it to himself.
+        """
+        names = list(self.loaded)
+        while names:
+            progress(len(self.loaded) - len(names), len(self.loaded))
+            group, jobs = [names.pop(0)], _Jobs()
+            while names and sum(map(self._size, group)) + self._size(names[0]) <= GROUP:
+                group.append(names.pop(0))
+            for name in group:
+                jobs.add(self.loaded[name], self.gguf.blocks(f"{name}.weight"))
+            jobs.run(team)
+            for name in group:
+                self.gguf.release(f"{name}.weight")
+        progress(len(self.loaded), len(self.loaded))
 
     def vector(self, name: str) -> int:
         """The address of an F32 tensor, zeros behind it up to a multiple of 32; 0 if not there."""
@@ -116,3 +113,35 @@ class Weights:
         """(T, columns) f32: rows of a matrix, unpacked from the file's own blocks."""
         form, blocks = self.formats[name], self.gguf.blocks(f"{name}.weight")[ids]
         return form.unpack(blocks.reshape(-1, form.bytes)).reshape(len(ids), -1)
+
+
+class _Jobs:
+    """Matrices to repack in one walk of a team, one after the other."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, bool]] = []
+        self.kept: list[np.ndarray] = []  # what the rows point at
+
+    def add(self, matrix: Matrix, blocks: np.ndarray) -> None:
+        """blocks: (rows, bytes a row) as the file has them; the last tile is filled with zeros."""
+        whole = matrix.rows // LANES
+        self._add(matrix, blocks, 0, whole)
+        if whole < matrix.tiles:
+            rest = np.zeros((LANES, blocks.shape[1]), np.uint8)
+            rest[: matrix.rows - whole * LANES] = blocks[whole * LANES :]
+            self._add(matrix, rest, whole, 1)
+
+    def _add(self, matrix: Matrix, blocks: np.ndarray, tile: int, tiles: int) -> None:
+        fields = np.zeros(16, np.int64)
+        fields[pack.REPACK] = matrix.format.repack.address
+        fields[pack.SOURCE] = blocks.ctypes.data
+        fields[pack.TARGET] = matrix.address + tile * matrix.tile_bytes
+        fields[pack.BLOCKS] = matrix.columns // matrix.format.weights
+        fields[pack.STRIDE] = blocks.shape[1]
+        self.kept += [blocks, fields]
+        self.rows.append((pack.pack.address, fields.ctypes.data, tiles, ONCE, False))
+
+    def run(self, team: Team) -> None:
+        counts = np.zeros(BATCH_FIELDS, np.int64)
+        counts[ONCE] = 1
+        team.run(Table(self.rows, team.lanes), counts)

@@ -14,7 +14,7 @@ from localllm.backends.torch.device import Device
 from localllm.backends.torch.graphs import CudaCapture, Graphs
 from localllm.backends.torch.lower import Lowering
 from localllm.backends.torch.weights import Kernels, Weights
-from localllm.batch import Batch
+from localllm.batch import LOADING, Batch
 from localllm.errors import TooLarge
 from localllm.gguf import GGUF
 from localllm.program import Program
@@ -37,11 +37,11 @@ class Runner:
             names = dict.fromkeys(op.weight for op in program.ops if op.kind in MATRICES)
             for done, name in enumerate(names):
                 if progress:
-                    progress("loading weights", done, len(names))
+                    progress(LOADING, done, len(names))
                 self.weights.matrix(name)
             self.lowered = Lowering(program, self.weights, rows, wanted, pages).run()
         if progress:
-            progress("loading weights", len(names), len(names))
+            progress(LOADING, len(names), len(names))
         capture = CudaCapture() if device.kind == "cuda" else None
         self.graphs = Graphs(self._step, device.kind, capture)
 
