@@ -107,8 +107,9 @@ class LLM:
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         gpu_layers=gpu_layers, progress=beside(text, progress),
                     )  # fmt: skip
-                    worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch)
                 read = text().result()
+            if loaded is not None:
+                worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch)
         except BaseException:
             if loaded is not None:
                 loaded.close()
