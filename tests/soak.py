@@ -7,6 +7,7 @@ with status 1 when anything was wrong, hung or stayed behind.
 """
 
 import argparse
+import logging
 import sys
 import threading
 
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--visitors", type=int, default=64)
     asked = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
     with LLM.open(asked.model, context=2048) as llm:
         close, llm.close = llm.close, lambda: None
         with serving(One(llm), [llm.name]) as site:
@@ -46,7 +48,7 @@ def soak(site, llm, seconds: float, visitors: int) -> list[str]:
     print("first quarter:", dict(first.run()))
     before, files, threads = resident(), descriptors(), threading.active_count()
     rest = Storm(url, right, 3 * seconds / 4, visitors)
-    print("the rest:", dict(rest.run()))
+    print("the rest:", dict(rest.run()), f"frozen for {max(first.frozen, rest.frozen):.0f} s")
     quiet = until(lambda: idle(llm) and not site.records and not readers(), 30)
     stats, after = llm.worker.stats(), resident()
     now = threading.active_count()

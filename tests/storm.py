@@ -16,6 +16,7 @@ import httpx
 
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 TIMEOUT = 300.0  # seconds: longer is a hang
+FROZEN = 5.0  # seconds without any progress of the process itself
 BAD = (b"{", b'{"messages": 3}', b"[]", b"\xff", b"", b'{"messages": []}', b'{"input": {}}')
 LETTERS = "Write the alphabet. "
 
@@ -66,6 +67,7 @@ class Storm:
     visitors: int = 64
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    frozen: float = 0.0  # the longest that the whole process stood still, seconds
 
     def run(self) -> Counter[str]:
         asyncio.run(self._run())
@@ -78,7 +80,16 @@ class Storm:
         async with httpx.AsyncClient(
             base_url=self.url, timeout=TIMEOUT, limits=limits
         ) as self.client:
+            watch = asyncio.ensure_future(self._watch())
             await asyncio.gather(*(self._visitor(random.Random(i)) for i in range(self.visitors)))
+            watch.cancel()
+
+    async def _watch(self) -> None:
+        """A process that is stopped for longer than the server's time limits loses connections."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.5)
+            self.frozen = max(self.frozen, time.monotonic() - before - 0.5)
 
     async def _visitor(self, dice: random.Random) -> None:
         kinds: tuple[Callable[[random.Random], Awaitable[str]], ...] = (
@@ -86,7 +97,13 @@ class Storm:
             self._break_off, self._look,
         )  # fmt: skip
         while time.monotonic() < self.end:
-            self.counts[await dice.choice(kinds)(dice)] += 1
+            kind = dice.choice(kinds)
+            try:
+                self.counts[await kind(dice)] += 1
+            except httpx.TransportError as error:
+                self.counts["broken"] += 1
+                if self.frozen < FROZEN:
+                    self.wrong.append(f"{kind.__name__}: {error!r}")
 
     def _pick(self, dice: random.Random) -> tuple[int, str, dict[str, Any]]:
         number = dice.randrange(len(self.right))
