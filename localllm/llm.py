@@ -13,6 +13,7 @@ from localllm import catalog, machine
 from localllm.batch import Model
 from localllm.embedding import Embedding
 from localllm.engine.loop import Loop
+from localllm.engine.pace import STRETCH
 from localllm.engine.worker import Ticket, Worker
 from localllm.errors import BadRequest, LocalLLMError, TooLarge, Unsupported
 from localllm.fit import SHARE
@@ -81,7 +82,7 @@ class LLM:
         progress: Progress | None = None,
         loop: Loop | None = None,
         budget: int | None = None,
-        stretch: float = 3.0,
+        stretch: float = STRETCH,
     ) -> "LLM":
         """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
 

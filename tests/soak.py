@@ -13,7 +13,7 @@ import threading
 
 import httpx
 from fakes_server import One, serving, until
-from storm import Storm, alone, descriptors, readers, resident
+from storm import TIMEOUT, Storm, alone, descriptors, readers, resident
 
 from localllm.llm import LLM
 from localllm.server.site import THREADS
@@ -32,7 +32,8 @@ def main() -> int:
     with LLM.open(asked.model, context=2048) as llm:
         close, llm.close = llm.close, lambda: None
         with serving(One(llm), [llm.name]) as site:
-            until(lambda: httpx.get(f"{site.note.url}/health").status_code == 200, 60)
+            health = f"{site.note.url}/health"
+            until(lambda: httpx.get(health, timeout=TIMEOUT).status_code == 200, 60)
             complaints = soak(site, llm, asked.seconds, asked.visitors)
         llm.close = close
     for complaint in complaints:

@@ -10,7 +10,7 @@ import numpy as np
 
 from localllm.batch import PAGE, Batch, Model
 from localllm.cache.radix import Miss
-from localllm.engine.pace import Pace
+from localllm.engine.pace import STRETCH, Pace
 from localllm.engine.pooling import KINDS
 from localllm.engine.sampler import Sampler
 from localllm.engine.scheduler import Scheduler
@@ -44,7 +44,7 @@ class Engine:
         model: Model,
         *,
         budget: int | None = None,
-        stretch: float = 3.0,
+        stretch: float = STRETCH,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.model, self.clock = model, clock

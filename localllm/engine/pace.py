@@ -1,5 +1,6 @@
 """How many prompt tokens a step may compute, so that running answers hardly notice."""
 
+STRETCH = 2.5  # unless said otherwise: the worst of a hundred gaps is then under 4 times the usual
 LEAST = 2  # prompt tokens a step always has room for
 FIRST = 16  # beside answers, while it is not known how long they take
 SURE = 256  # tokens of prompts alone after which an estimate counts as half known
@@ -16,7 +17,7 @@ class Pace:
     cost beside answers is learned for itself, from the last steps.
     """
 
-    def __init__(self, budget: int, stretch: float = 3.0):
+    def __init__(self, budget: int, stretch: float = STRETCH):
         self.budget, self.stretch = budget, stretch
         self.step: float | None = None  # seconds of a step without prompts
         self.alone: float | None = None  # seconds a token takes in a step of prompts only

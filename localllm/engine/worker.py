@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from localllm.batch import Model
 from localllm.engine.engine import Engine, as_user_error
 from localllm.engine.loop import Loop
+from localllm.engine.pace import STRETCH
 from localllm.engine.sequence import Ending, Sequence
 from localllm.errors import Busy, Unavailable
 from localllm.request import Event, Request
@@ -129,7 +130,7 @@ class Worker:
         loop: Loop | None = None,
         max_queue: int = WAITING,
         budget: int | None = None,
-        stretch: float = 3.0,
+        stretch: float = STRETCH,
     ):
         self._engine = Engine(model, budget=budget, stretch=stretch)
         self._max_queue = max_queue

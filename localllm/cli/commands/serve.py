@@ -9,6 +9,7 @@ import typer
 
 from localllm.cli.options import Context, Device, GpuLayers, Json, KVType, Threads, opening
 from localllm.cli.printing import say, write_json, write_table
+from localllm.engine.pace import STRETCH
 from localllm.errors import BadRequest, NotFound, Unavailable
 
 PANEL = "Server"
@@ -54,7 +55,7 @@ def serve(
         typer.Option(
             min=0, help="How much longer than usual a step with a part of a prompt may take."
         ),
-    ] = 3.0,
+    ] = STRETCH,
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
     ] = False,
