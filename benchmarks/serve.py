@@ -1,4 +1,4 @@
-"""Measures many requests at once, on one model in one process, and prints what issue is at stake.
+"""Measures many requests at once, on one model in one process, and prints a table of ratios.
 
     python benchmarks/serve.py [MODEL ...] [--only NAME ...] [--repeats N]
 
@@ -25,11 +25,12 @@ from localllm.bench.peer import Peers
 from localllm.llm import LLM
 from localllm.server.lifetime import run
 from localllm.server.pool import Known
+from localllm.server.pump import PACE
 from localllm.server.settings import Settings
 from localllm.server.site import Site
 
 MODELS = ["smollm2", "qwen2.5-coder:1.5b"]
-CHATS, TOKENS, DOCUMENT, LONG = 8, 96, 2000, 4000
+CHATS, TOKENS, DOCUMENT, LONG = 8, 128, 2000, 4000
 CLIENT = Path(__file__).with_name("client.py")
 OPEN = {"ignore_eos": True, "seed": 1}  # an answer as long as is asked for
 
@@ -74,8 +75,8 @@ class Bench:
         head = self.llm.tokenize(f"{next(self._fresh)}. ")
         return (head + self._words)[:tokens]
 
-    def ask(self, ids: list[int], tokens: int = 1) -> Stream:
-        return Stream(self.llm.generate(ids, max_tokens=tokens, **OPEN))
+    def ask(self, ids: list[int], tokens: int = 1, pace: float = 0.0) -> Stream:
+        return Stream(self.llm.generate(ids, max_tokens=tokens, pace=pace, **OPEN))
 
     def first(self, ids: list[int]) -> tuple[float, dict[str, int]]:
         """Seconds to the first token, and the usage."""
@@ -89,14 +90,16 @@ class Bench:
     # ---- the rows ------------------------------------------------------------------------------
 
     def together(self) -> Iterator[Row]:
-        """Eight chats beside one stream, and beside llama.cpp's eight sequences in a batch."""
+        """Eight chats beside one stream, both read as the server reads them, and beside
+        llama.cpp's eight sequences in a batch."""
         threads = self.llm.model.team.lanes if hasattr(self.llm.model, "team") else 1
         case = Case("tg", TOKENS // 2, depth=32, batch=CHATS)
         peers = Peers(self.llm.path, case.length, CHATS, threads, "f16")
         ours, alone, theirs = [], [], []
         for _ in range(self.repeats):
-            alone.append(rate([self.ask(self.text(32), TOKENS)]))
-            ours.append(rate([self.ask(self.text(32), TOKENS) for _ in range(CHATS)]))
+            for streams, rates in ((1, alone), (CHATS, ours)):
+                asked = [self.text(32) for _ in range(streams)]
+                rates.append(rate([self.ask(ids, TOKENS, PACE) for ids in asked]))
             theirs.append(max(peer_rate(side, case) for side in peers.sides))
         peers.close()
         one, eight, peer = map(statistics.median, (alone, ours, theirs))
@@ -170,7 +173,7 @@ class Bench:
 
     def streaming(self) -> Iterator[Row]:
         """The `openai` client in another process beside the Python API."""
-        tokens, api, client = 3 * TOKENS, [], []
+        tokens, api, client = 2 * TOKENS, [], []
         with serving(self.llm) as url:
             for _ in range(self.repeats):
                 asked = [{"role": "user", "content": "Tell me a long story."}]
