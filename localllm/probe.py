@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 
 from localllm import machine
+from localllm.kernels.again import again
 from localllm.kernels.read import read_memory
 from quant.formats import format_of
+from quant.jit import Kernel
 from quant.rows import PANEL, SLOT_BYTES
 from quant.simd import BYTES, LANES
 
@@ -44,20 +46,20 @@ def product_rate(name: str, threads: int) -> float:
 
 
 REPEATS = 200
+AHEAD = 4096  # bytes behind a tile that a product may ask for: not memory that others write to
 
 
-def _product_call(name: str, product: Callable) -> Callable[[], None]:
+def _product_call(name: str, product: Kernel) -> Callable[[], None]:
     """One thread's share: a tile of weights times the tokens of many panels, again and again."""
     form = format_of(name)
-    weights = np.zeros(form.tile_bytes(COLUMNS), np.uint8)
+    weights = np.zeros(form.tile_bytes(COLUMNS) + AHEAD, np.uint8)
     pitch = COLUMNS // 32 * SLOT_BYTES * PANEL if form.integer else 4 * COLUMNS
     rows = TOKENS // PANEL if form.integer else TOKENS
     tokens, out = np.zeros(rows * pitch, np.uint8), np.zeros((TOKENS, LANES), np.float32)
     where = (weights.ctypes.data, tokens.ctypes.data, COLUMNS // form.step, pitch, TOKENS)
 
     def call(kept=(weights, tokens, out)) -> None:
-        for _ in range(REPEATS):
-            product(*where, out.ctypes.data)
+        again(REPEATS, product.address, *where, out.ctypes.data)
 
     return call
 

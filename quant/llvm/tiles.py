@@ -250,6 +250,32 @@ def dot_rows(context, tiles, weights, address, stride):
     return tiles(tiles, u8v, types.intp, types.intp), generate
 
 
+@intrinsic
+def dot_four_rows(context, tiles, first, second, third, fourth, address, stride):
+    """The same for four vectors of weights and the 16 int8 of token t. Where an instruction takes
+    its 4 int8 from a lane, a token's 16 are loaded once."""
+
+    def generate(ctx, b, sig, args):
+        tile, weights, address, stride = args[0], args[1:5], *args[5:]
+        if TARGET.name == "neon-dotprod":
+
+            def one(t, acc):
+                x = b.load(at(b, _place(b, address, stride, t), _I), align=1)
+                for lane, w in enumerate(weights):
+                    acc = _dot(b, acc, w, b.bitcast(shuffle(b, x, x, [lane] * LANES), _B))
+                return acc
+
+            return _each(b, tiles, one, tile)
+        for k, w in enumerate(weights):
+            x = b.add(address, ir.Constant(I64, 4 * k))
+            tile = _each(
+                b, tiles, lambda t, i, w=w, x=x: _dot(b, i, w, _bytes_of(b, x, stride, t)), tile
+            )
+        return tile
+
+    return tiles(tiles, u8v, u8v, u8v, u8v, types.intp, types.intp), generate
+
+
 def _kept(b, x):
     """x itself, which LLVM may not see through: sums stay in the order they are written in."""
     return b.asm(ir.FunctionType(x.type, [x.type]), "", "=x,0", [x], side_effect=False)
