@@ -256,7 +256,7 @@ def dot_four_rows(context, tiles, first, second, third, fourth, address, stride)
     its 4 int8 from a lane, a token's 16 are loaded once."""
 
     def generate(ctx, b, sig, args):
-        tile, weights, address, stride = args[0], args[1:5], *args[5:]
+        tile, *weights, address, stride = args
         if TARGET.name == "neon-dotprod":
 
             def one(t, acc):
