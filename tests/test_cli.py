@@ -439,6 +439,36 @@ def test_ctrl_c_twice_leaves():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="closes a pipe")
+def test_any_text_can_be_printed_under_any_locale():
+    code = """
+from localllm.cli import printing, streams
+streams.prepare()
+print("naïve")
+printing.write_json("naïve")
+"""
+    narrow = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=narrow, timeout=60)
+    assert done.stdout.split() == [b"na?ve", b'"na\\u00efve"'], done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes streams as a shell does")
+def test_closed_streams_are_empty_ones():
+    code = "from localllm.cli import streams; streams.prepare(); import sys; sys.stdout.write(sys.stdin.read())"
+    words = f"'{sys.executable}' -c '{code}' <&- >&-"
+    assert subprocess.run(words, shell=True, timeout=60).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full disk")
+def test_a_full_disk_is_told_in_a_line(home):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "localllm", "list", "--all"],
+            stdout=full, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+    assert done.returncode and b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_broken_pipe_is_quiet():
     process = slow(0.001)
     process.stdout.read(1)

@@ -80,5 +80,12 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # whoever read the answer has read enough: typer ends without a word
+        except OSError as error:
+            if os.environ.get("LOCALLLM_DEBUG"):
+                raise
+            typer.echo(f"localllm: {error}", err=True)
+            raise typer.Exit(1) from None
 
     return call

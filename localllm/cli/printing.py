@@ -24,7 +24,8 @@ def write_text(text: str, out: TextIO | None = None) -> None:
 
 def write_json(value: Any) -> None:
     """One JSON document on stdout."""
-    json.dump(value, sys.stdout, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
+    narrow = "utf" not in sys.stdout.encoding.lower()
+    json.dump(value, sys.stdout, ensure_ascii=narrow, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")
 
 
