@@ -1,12 +1,20 @@
 """python -m localllm, and what the console script calls."""
 
-from localllm.cli import streams
-from localllm.cli.app import build
+import sys
+
+INTERRUPTED = 130
 
 
 def main() -> None:
-    streams.prepare()
-    build()()
+    """Run the command line. Ctrl-C while it is still being imported ends it as quietly as later."""
+    try:
+        from localllm.cli import streams
+        from localllm.cli.app import build
+
+        streams.prepare()
+        build()()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

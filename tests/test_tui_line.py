@@ -76,6 +76,14 @@ def test_a_served_model_is_said_to_be_one_and_opened_again_when_its_server_has_g
     assert asked(terminal) == ["one", "First.", "two"]
 
 
+def test_a_long_message_that_got_no_answer_does_not_hide_why(terminal):
+    terminal.llm.context = 40
+    many = "\n".join(f"line {i}" for i in range(99))
+    shown = terminal.type(f"\x1b[200~{many}\x1b[201~", "\r", "/show messages\r", "/bye\r")
+    assert "40 tokens is full" in shown and "The up key brings your message back." in shown
+    assert "Nothing has been said yet." in shown and terminal.llm.asked == []
+
+
 def test_control_d_leaves(terminal):
     terminal.type("\x04")
     assert terminal.code == 0

@@ -17,6 +17,7 @@ from localllm.tui.session import Session
 from localllm.tui.terminal import CLEAR_LINE, DIM, RED, RESET, YELLOW, printable
 
 INTERRUPTED = 130  # exit code
+TALLEST = 12  # lines of a message that is put back to be edited; more would hide why
 COLOURS = {ColorDepth.DEPTH_4_BIT: 16}
 
 
@@ -135,10 +136,12 @@ class Chat:
         """Ask with the files that were to go along; they stay when there is no answer."""
         files = [*self.desk.files]
         self.desk.files.clear()
-        if not self._answer("\n\n".join([line, *files])):
+        before = len(self.session.messages)
+        again = self._answer("\n\n".join([line, *files]))
+        if len(self.session.messages) > before:
             return ""
         self.desk.files[:] = files
-        return line
+        return again and line
 
     def _answer(self, text: str) -> str:
         """Ask and print; what to offer for editing when there was no answer."""
@@ -152,6 +155,9 @@ class Chat:
             self.session.take_back(text)
             if isinstance(error, Unavailable) and self.session.llm.server:
                 self._open_again()
+            if text.count("\n") > TALLEST:
+                self.note("The up key brings your message back.")
+                return ""
             return text
         self._after()
         return ""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from localllm.errors import PromptTooLong
 from localllm.tui.asking import ask
 from localllm.tui.conversation import Conversation, Turn
 from localllm.tui.feed import Feed
@@ -11,6 +12,7 @@ from localllm.tui.history import History
 from localllm.tui.knobs import turned
 
 TITLE = 60  # characters of the first message that become the title
+SHORTER = "↑ and e change a message, ^n begins anew."
 ALTERNATIVES = 8  # tokens beside each picked one, when they are recorded
 
 
@@ -96,7 +98,8 @@ class Talk:
         def finish(feed: Feed) -> None:
             turn.content, turn.stats = feed.text, dict(feed.stats)
             if feed.error:
-                turn.stats["error"] = f"{feed.error.message} {feed.error.hint}".strip()
+                hint = SHORTER if isinstance(feed.error, PromptTooLong) else feed.error.hint
+                turn.stats["error"] = f"{feed.error.message} {hint}".strip()
             if feed.logprobs:
                 self.logprobs[turn.id] = feed.logprobs
             self.history.finish(turn)
