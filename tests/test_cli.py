@@ -453,7 +453,8 @@ printing.write_json("naïve")
 
 @pytest.mark.skipif(os.name == "nt", reason="closes streams as a shell does")
 def test_closed_streams_are_empty_ones():
-    code = "from localllm.cli import streams; streams.prepare(); import sys; sys.stdout.write(sys.stdin.read())"
+    code = "import sys; from localllm.cli import streams; streams.prepare();"
+    code += "sys.stdout.write(sys.stdin.read())"
     words = f"'{sys.executable}' -c '{code}' <&- >&-"
     assert subprocess.run(words, shell=True, timeout=60).returncode == 0
 
