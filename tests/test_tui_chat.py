@@ -53,6 +53,17 @@ def test_a_served_model_is_said_to_be_one_and_opened_again_when_its_server_has_g
     chat(tmp_path, flow, doors=doors)
 
 
+def test_a_history_that_cannot_be_kept_is_told(tmp_path):
+    async def flow(screen):
+        await screen.shows("Chats are lost when you leave")
+        await screen.ask("hello")
+        await screen.shows("You said: hello")
+
+    doors = fake_doors(tmp_path, FakeLLM())
+    (tmp_path / "chats.db").mkdir()
+    chat(tmp_path, flow, doors=doors)
+
+
 def test_enter_sends_and_other_keys_break_the_line(tmp_path):
     llm = FakeLLM()
 

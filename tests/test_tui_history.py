@@ -142,3 +142,39 @@ def test_a_damaged_or_newer_file_is_named(tmp_path):
     newer.close()
     with pytest.raises(Unsupported, match="newer"):
         History(tmp_path / "new.db")
+
+
+def test_a_full_disk_loses_nothing_while_the_program_runs(tmp_path):
+    history = History(tmp_path / "chats.db")
+    chat = history.create("m", title="before")
+    turn = history.add(chat, "assistant", done=False)
+    history._db.execute("PRAGMA max_page_count = 1")  # no page more than there are
+    for _ in range(200):
+        history.append(turn.id, "word " * 40)
+    assert "full" in history.trouble
+    assert len(history.get(chat.id).path()[0].content) == 200 * 40 * 5
+    turn.content = "whole"
+    history.finish(turn)
+    history.rename(chat.id, "after")
+    assert history.get(chat.id).path()[0].content == "whole"
+    assert [entry.title for entry in history.find()] == ["after"]
+    history.close()
+    assert History(tmp_path / "chats.db").find()[0].title == "before"
+
+
+def test_a_disk_that_is_full_when_an_answer_ends(tmp_path):
+    history = History(tmp_path / "chats.db")
+    turn = history.add(history.create(), "assistant", done=False)
+    history._db.execute("PRAGMA max_page_count = 1")
+    turn.content = "word " * 8000
+    history.finish(turn)
+    assert history.trouble and history.get(1).path()[0].content == turn.content
+    history.close()
+
+
+def test_a_home_that_cannot_be_written_is_no_reason_to_stop(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    history = History(tmp_path / "file" / "chats.db")
+    chat = history.keep("kept", "m", [{"role": "user", "content": "hi"}])
+    assert history.trouble and history.get(chat.id).messages()[0]["content"] == "hi"
+    history.close()

@@ -85,7 +85,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         except OSError as error:
             if os.environ.get("LOCALLLM_DEBUG"):
                 raise
-            typer.echo(f"localllm: {error}", err=True)
+            where = f": {error.filename}" if error.filename else ""
+            typer.echo(f"localllm: {error.strerror or error}{where}", err=True)
             raise typer.Exit(1) from None
 
     return call

@@ -62,6 +62,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._doors, self._talk, self._shelf, self._model = doors, talk, shelf, model
         self._editing: int | None = None
+        self._warned = False
         self._sidebar_wanted: bool | None = None  # None: as the width allows
 
     def compose(self) -> ComposeResult:
@@ -79,6 +80,7 @@ class ChatScreen(Screen[None]):
         self.query_one("#editing").display = False
         self._prompt.focus()
         self.call_after_refresh(self._pane.open_model, self._model)
+        self._warn()
 
     def on_resize(self) -> None:
         wanted = self._sidebar_wanted
@@ -127,6 +129,15 @@ class ChatScreen(Screen[None]):
     @on(Ended)
     def ended(self) -> None:
         self._sidebar.refill()
+        self._warn()
+
+    def _warn(self) -> None:
+        """Say once that chats are not kept."""
+        trouble = self._talk.history.trouble
+        if trouble and not self._warned:
+            self._warned = True
+            text = f"Chats are lost when you leave: {trouble}. ^p exports this one."
+            self.notify(text, severity="warning", timeout=20)
 
     def action_retry(self) -> None:
         turn = self._talk.last("assistant") or self._talk.last("user")

@@ -5,10 +5,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from localllm.errors import BadFile, NotFound, Unsupported
 from localllm.tui.conversation import Conversation, Turn
@@ -50,6 +51,9 @@ ORDER BY updated DESC, id DESC LIMIT :limit
 """
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One conversation as a list shows it; `updated` in seconds since 1970."""
@@ -64,21 +68,35 @@ class History:
     """The conversations of one user; safe from any thread, and beside other processes.
 
     Write-ahead logging makes every statement durable against a killed process (not against a
-    power cut: there is no fsync per token).
+    power cut: there is no fsync per token). Where the disk is full or may not be written, all of
+    it goes on in memory, and `trouble` says why.
     """
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():  # the user's words are the user's alone
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._lock = threading.RLock()
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+        self.trouble = ""
+        self._path, self._lock = path, threading.RLock()
+        self._db = _connect(":memory:")
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():  # the user's words are the user's alone
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = _connect(path)
             self._open(path)
+        except (OSError, sqlite3.OperationalError) as error:
+            self._go_to_memory(error)
         except sqlite3.DatabaseError as error:
             self._db.close()
             hint = "Move the file away to start with an empty history."
             raise BadFile(f"The chat history {path} cannot be read: {error}.", hint) from None
+
+    def _go_to_memory(self, error: Exception) -> None:
+        """Take along what can still be read."""
+        memory = _connect(":memory:")
+        with suppress(sqlite3.Error):
+            self._db.backup(memory)
+        self._db.close()
+        self._db, self.trouble = memory, str(error)
+        self._open(self._path)
 
     def _open(self, path: Path) -> None:
         version = self._one("PRAGMA user_version")[0]
@@ -96,10 +114,20 @@ class History:
         with self._lock:
             self._db.close()
 
+    def _safely(self, write: Callable[[], T]) -> T:
+        """Write to disk, or else to memory."""
+        with self._lock:
+            try:
+                return write()
+            except sqlite3.OperationalError as error:
+                if self.trouble:
+                    raise
+                self._go_to_memory(error)
+                return write()
+
     def _run(self, sql: str, *values: Any) -> int:
         """Run one statement; the id of the row it inserted."""
-        with self._lock:
-            return self._db.execute(sql, values).lastrowid or 0
+        return self._safely(lambda: self._db.execute(sql, values).lastrowid or 0)
 
     def _all(self, sql: str, values: Any = ()) -> list[Any]:
         with self._lock:
@@ -179,11 +207,14 @@ class History:
     def finish(self, turn: Turn) -> None:
         """Write a turn as it ended; its fragments have done their duty."""
         turn.done = True
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        self._safely(lambda: self._finish(turn))
+
+    def _finish(self, turn: Turn) -> None:
+        with self._db as db:
+            db.execute("BEGIN IMMEDIATE")
             sql = "UPDATE turns SET content = ?, model = ?, stats = ?, done = 1 WHERE id = ?"
-            self._run(sql, turn.content, turn.model, json.dumps(turn.stats), turn.id)
-            self._run("DELETE FROM fragments WHERE turn = ?", turn.id)
+            db.execute(sql, (turn.content, turn.model, json.dumps(turn.stats), turn.id))
+            db.execute("DELETE FROM fragments WHERE turn = ?", (turn.id,))
 
     # --- system prompts and settings ---------------------------------------------------------
 
@@ -205,3 +236,7 @@ class History:
 
     def set_setting(self, name: str, text: str) -> None:
         self._run("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, text)
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)

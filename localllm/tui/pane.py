@@ -67,7 +67,7 @@ class Pane(Vertical):
 
         gone: the same model in a server that no longer answers.
         """
-        self.status.model(name)
+        self.status.model(name.rpartition("/")[2])  # of a path, the file
         self.status.doing("opening …")
         self._wanted = name
         begin(lambda: self._open_model(name, gone), f"opening {name}")
@@ -181,7 +181,7 @@ class Pane(Vertical):
         event.stop()
         self.status.flowing(event.feed)
         llm, feed = self.talk.llm, event.feed
-        if feed.prompt and llm is not None:
+        if feed.first and feed.prompt and llm is not None:
             self.status.context(feed.prompt + feed.tokens, llm.context)
 
     @on(Ended)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +78,23 @@ class Switched(History):
 
     def store_string(self, string: str) -> None:
         if self._is_on():
-            self._inner.store_string(string)
+            with suppress(OSError):  # the disk is full: this chat has its lines in memory
+                self._inner.store_string(string)
 
 
 def open_history(path: Path | None, is_on: Callable[[], bool]) -> History:
     """The lines of earlier chats, in a file that only the user can read; None: this chat's only."""
     if path is None:
         return InMemoryHistory()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    elif path.stat().st_size > LARGEST:
-        recent = path.read_bytes()[-LARGEST // 2 :]
-        path.write_bytes(recent[recent.find(b"\n\n#") + 1 :])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        elif path.stat().st_size > LARGEST:
+            recent = path.read_bytes()[-LARGEST // 2 :]
+            path.write_bytes(recent[recent.find(b"\n\n#") + 1 :])
+    except OSError:  # a home that may not be written
+        return InMemoryHistory()
     return Switched(FileHistory(str(path)), is_on)
 
 
