@@ -84,6 +84,8 @@ def picture(snap_compare, tmp_path, monkeypatch):
             await flow(screen)
             doing = [*app.screen.query("#doing").results(Label)]
             await screen.until(lambda: not any(str(label.content) for label in doing))
+            await screen.until(lambda: app.focused is None or app.focused.has_focus)
+            await pilot.pause()
             for field in app.screen.query("Input, TextArea"):
                 field.cursor_blink = False
             await pilot.pause()
@@ -142,6 +144,7 @@ def test_branches_and_an_edit(picture):
         await screen.idle()
         await screen.keys("up", "up", "e")
         await screen.shows("Editing")
+        await screen.until(lambda: screen.app.focused.id == "prompt")
 
     picture(flow, FakeLLM("smollm2", answers=[["First."], ["Second."]], context=60))
 
