@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import platform
+import shutil
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -10,15 +12,15 @@ from typing import Any
 
 import psutil
 
-from localllm import __version__, cgroup, machine, paths
+from localllm import __version__, cgroup, machine, paths, store
 from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
 from localllm.units import size
+from localllm.verdict import remarks, verdict
 from quant.target import TARGET
 
 FORMATS = ("Q4_K", "Q8_0")  # whose loops are timed
-BUSY = 0.25  # share of the cores that others may use before it is worth a word
-ROOM = 1 << 30  # bytes of disk under which a pull is likely to fail
+SAMPLE = 64 << 20  # bytes of a model that are read to time the disk
 
 
 def examine() -> dict[str, Any]:
@@ -40,37 +42,19 @@ def examine() -> dict[str, Any]:
         "bandwidth_one_thread": Memory(1).bandwidth(),
         "bandwidth": Memory(threads.count).bandwidth(),
         "multiply_adds": rates,
+        "cores": psutil.cpu_count(logical=False) or 1,
+        "quota": cgroup.limits().cpus,
         "torch": importlib.util.find_spec("torch") is not None,
+        "gpu": gpu(),
         "kernels": str(kernels),
         "kernels_size": folder_size(kernels),
+        "stale": sum(folder_size(f) for f in kernels.parent.iterdir() if f != kernels),
+        "cache_writable": os.access(nearest(paths.cache()), os.W_OK),
         "models": str(paths.models()),
+        "disk_rate": disk_rate(),
         "disk_free": disk_free(paths.models()),
     }
-    return report | {"remarks": list(remarks(report))}
-
-
-def remarks(report: dict[str, Any]) -> Iterator[str]:
-    """What is slow or will fail here, and what to do about it."""
-    if report["instructions"] == "plain":
-        yield "No vector instructions that the kernels know: expect a tenth of the usual speed."
-    elif report["instructions"] == "avx2":
-        yield "AVX2 without VNNI: prompts take about twice as long as on newer processors."
-    quota = cgroup.limits().cpus
-    if quota is not None and quota < (psutil.cpu_count(logical=False) or 1):
-        yield f"A cgroup grants {quota:g} CPUs: more threads than that stand still in turns."
-    if report["busy"] > BUSY:
-        yield (
-            f"Other programs use {report['busy']:.0%} of the processor: a team of threads waits "
-            "for its slowest one, so generation suffers most."
-        )
-    if report["memory_available"] < report["memory"] // 4:
-        yield f"Only {size(report['memory_available'])} of memory are free."
-    if report["disk_free"] < ROOM:
-        yield f"Only {size(report['disk_free'])} of disk are free for models."
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        yield "NUMBA_DISABLE_JIT is set: nothing can run."
-    if not os.access(nearest(paths.cache()), os.W_OK):
-        yield f"{paths.cache()} cannot be written: kernels are compiled anew at every start."
+    return report | {"verdict": list(verdict(report)), "remarks": list(remarks(report))}
 
 
 def folder_size(folder: Path) -> int:
@@ -81,6 +65,29 @@ def folder_size(folder: Path) -> int:
 def nearest(folder: Path) -> Path:
     """The folder, or the first above it that is there."""
     return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def gpu() -> str:
+    """A GPU that torch could use, whether torch is here or not; "" where none is seen."""
+    if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia").exists():
+        return "An NVIDIA GPU"
+    return "Apple's GPU" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else ""
+
+
+def disk_rate() -> float | None:
+    """Bytes a second that the disk gives of the largest model; None where there is no way to tell.
+
+    The system is asked to forget what it has of that stretch in memory.
+    """
+    models = [path for model in store.installed() if model.present for path in model.files]
+    largest = max(models, key=lambda path: path.stat().st_size, default=None)
+    if largest is None or not hasattr(os, "posix_fadvise"):
+        return None
+    with largest.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, SAMPLE, os.POSIX_FADV_DONTNEED)
+        since = time.perf_counter()
+        amount = sum(len(file.read(1 << 20)) for _ in range(SAMPLE >> 20))
+        return amount / max(1e-9, time.perf_counter() - since)
 
 
 def disk_free(folder: Path) -> int:
@@ -102,9 +109,12 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         f"{name} {rate / 1e9:.0f} G" for name, rate in report["multiply_adds"].items()
     )
     yield f"products   {rates} multiply-adds/s"
+    yield f"GPU        {report['gpu'] or 'none'}"
     yield f"torch      {'installed' if report['torch'] else 'not installed'}"
     yield f"cache      {report['kernels']}, {size(report['kernels_size'])}"
-    yield f"models     {report['models']}, {size(report['disk_free'])} of disk free"
-    yield f"A file of 1 GB can generate at most {report['bandwidth'] / 1e9:.0f} tokens/s here."
+    rate = f", read at {size(report['disk_rate'])}/s" if report["disk_rate"] else ""
+    yield f"models     {report['models']}, {size(report['disk_free'])} of disk free{rate}"
+    yield ""
+    yield from report["verdict"]
     for remark in report["remarks"]:
         yield f"! {remark}"
