@@ -26,6 +26,7 @@ from localllm.opening import (
     pulling,
     read_text,
     recommended,
+    sample_of,
     with_template,
 )
 from localllm.reply import Reply
@@ -107,6 +108,7 @@ class LLM:
                         gguf, found.name, context=cap, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
                         gpu_layers=gpu_layers, progress=beside(text, progress),
+                        sample=sample_of(text),
                     )  # fmt: skip
                 read = text().result()
             if loaded is not None:

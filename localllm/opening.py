@@ -2,7 +2,8 @@
 
 import warnings
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from localllm import machine, models
@@ -19,6 +20,18 @@ from localllm.text.tokenizer import Tokenizer
 ROWS = 512  # tokens of a prompt that one forward pass takes
 Progress = Callable[[str, int, int], None]  # stage, done, total
 Text = tuple[Tokenizer, ChatTemplate | None]
+
+SAMPLE = """The harbour was quiet that morning. "Have you seen the ferry?" asked Mrs. Lind, who \
+sold bread on the quay; nobody answered her at first. In 1998, about 45% of the town's 12,300 \
+people worked at sea - today it is fewer than 7 in 100.
+
+def mean(values: list[float]) -> float:
+    if not values:
+        raise ValueError("no values")
+    return sum(values) / len(values)  # O(n)
+
+1. Wash 250 g of rice. 2. Boil it for 12 minutes. Ist das richtig? Oui, merci!
+"""  # about 130 tokens of this and that, from which int8 pages learn what K looks like
 
 RECOMMENDED = {  # what a file may recommend under general.sampling -> the knob
     "temp": "temperature",
@@ -89,6 +102,7 @@ def load(
     prefill_chunk: int | None,
     kv_type: str,
     gpu_layers: int | str,
+    sample: Callable[[], Sequence[int]],
     progress: Progress | None,
 ) -> Model:
     """The model, its weights in memory. TooLarge before anything is read if it does not fit.
@@ -112,8 +126,22 @@ def load(
         max_rows=prefill_chunk or ROWS,
         pages=pages,
         gpu_layers=gpu_layers,
+        sample=sample,
         progress=progress,
     )
+
+
+def sample_of(text: Callable[[], Future]) -> Callable[[], list[int]]:
+    """Ids of the sample, none without a tokenizer; `text` starts `read_text` if nobody has."""
+
+    def ids() -> list[int]:
+        read = text().result()
+        if isinstance(read, LocalLLMError):
+            return []
+        tokenizer = read[0]
+        return tokenizer.encode(SAMPLE, bos=bool(tokenizer.add_bos))
+
+    return ids
 
 
 def recommended(metadata: Mapping[str, Any], catalog: Mapping[str, Any]) -> Sampling:

@@ -1,4 +1,4 @@
-"""Register tiles for kernels: names for `quant.llvm.tiles`."""
+"""Register tiles for kernels: names for `quant.llvm.tiles` and, dot products, `quant.llvm.dots`."""
 
 from typing import Any
 
@@ -6,4 +6,5 @@ from quant.later import Later
 
 
 def __getattr__(name: str) -> Any:
-    return Later("quant.llvm.tiles", name)
+    home = "dots" if name.startswith("dot_") else "tiles"
+    return Later(f"quant.llvm.{home}", name)

@@ -9,6 +9,7 @@ from recorded import Part, batch_of, hidden, logits
 from localllm import models
 from localllm.backends.cpu import weights
 from localllm.batch import LOADING
+from localllm.errors import Unsupported
 from localllm.gguf import GGUF
 from quant.formats import format_of, supported
 
@@ -22,10 +23,11 @@ def opened(tmp_path):
     """opened(architecture="llama", ...) -> (file, model); both are closed at the end."""
     closing = []
 
-    def open_(options=None, **numbers):
+    def open_(options=None, kv_type="f16", **numbers):
         path = tiny.write(tmp_path / f"{len(closing)}.gguf", text=False, **numbers)
         file = GGUF.open(path)
-        model = models.load(file, device="cpu", **{"threads": 2, "max_rows": 64, **(options or {})})
+        options = {"threads": 2, "max_rows": 64, "kv_type": kv_type, **(options or {})}
+        model = models.load(file, device="cpu", **options)
         closing.extend([model, file])
         return file, model
 
@@ -113,9 +115,38 @@ def test_hidden_rows(architecture, kind, bound, opened):
     assert got.shape == (len(IDS), model.width) and nmse(got, want) < bound
 
 
+# ---- int8 pages -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"heads": 6, "kv_heads": 6, "head_width": 16},
+        {"heads": 6, "kv_heads": 2, "head_width": 80},
+        {"type": "F16", "heads": 3, "kv_heads": 3, "head_width": 10, "feed_forward": 33},
+    ],
+    ids=str,
+)
+def test_int8_pages(numbers, architecture, opened):
+    """V and its weights are off by up to 1 / 254 of their largest."""
+    agree(*opened(architecture=architecture, kv_type="q8_0", **numbers), bound=2e-3)
+
+
+def test_pages_take_what_was_estimated(opened):
+    for kv_type in models.KV_TYPES:
+        file, model = opened({"pages": 32}, kv_type=kv_type, head_width=80, width=96)
+        page = models.estimate(file, kv_type=kv_type).page_bytes
+        assert model.lowered.pool.group_bytes * 4 == page * 32
+    with pytest.raises(Unsupported, match="q4_0"):
+        opened(kv_type="q4_0")
+
+
 # ---- the same bits -------------------------------------------------------------------------------
 
 MODELS = [{"architecture": name} for name in ARCHITECTURES]
+MODELS += [{"architecture": name, "kv_type": "q8_0"} for name in ARCHITECTURES]
 MODELS += [{"type": "F16"}, {"type": "Q6_K", "width": 256, "head_width": 64, "feed_forward": 256}]
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from localllm.kernels.rotation import rotate, rotation_size
 from quant.elementary import exp, exp2, sigmoid
 from quant.jit import kernel
 from quant.simd import (
@@ -18,6 +19,7 @@ from quant.simd import (
     get_u8,
     lanes_between,
     load_bf16,
+    load_byte_pairs,
     load_bytes,
     load_f16,
     load_f32,
@@ -47,6 +49,7 @@ from quant.simd import (
     store_low_bytes,
     store_low_halves,
     store_part,
+    store_quarters,
     swap_pairs,
     to_f32,
     to_i32,
@@ -57,7 +60,9 @@ from quant.tiles import (
     add_ints,
     dot_pairs,
     dot_rows,
+    dot_unsigned,
     fma_int_rows,
+    fma_int_tiles,
     fma_offset_rows,
     fma_rows,
     fma_scaled_rows,
@@ -66,6 +71,7 @@ from quant.tiles import (
     ints_at,
     merge_rows,
     multiply_ints,
+    multiply_rows,
     rows_at,
     scale_rows,
     store_peaks,
@@ -219,11 +225,13 @@ def byte_values(a, out):
     store_halves(out + 640, load_i32(a), 1)
     store_i32(out + 704, splat_i32(np.int32(-1)))
     store_halves(out + 704, load_i32(a), 0)
+    store_i32(out + 768, splat_i32(np.int32(-1)))
+    store_quarters(out + 768, load_i32(a), 2)
 
 
 def test_bytes(rng):
     x = rng.integers(0, 256, BYTES).astype("u1")
-    out = run(byte_values, x, results=12)[:, :BYTES]
+    out = run(byte_values, x, results=13)[:, :BYTES]
     pairs, lanes = x.view("<u2"), x.view("<u4")
     np.testing.assert_array_equal(out[0], x & 15)
     np.testing.assert_array_equal(out[1], (pairs << 4).view("u1") & 240)
@@ -240,6 +248,29 @@ def test_bytes(rng):
     )
     np.testing.assert_array_equal(out[10].view("<u4"), lanes << 16 | 0xFFFF)
     np.testing.assert_array_equal(out[11].view("<u4"), lanes | 0xFFFF0000)
+    np.testing.assert_array_equal(out[12].view("<u4"), (lanes & 255) << 16 | 0xFF00FFFF)
+
+
+@kernel(2, __name__)
+def rotations(numbers, out):
+    for n in range(3):
+        size = 8 << n
+        for c in range(0, 384, 4 * LANES):
+            store_f32(out + 384 * n + c, load_f32(numbers + c))
+        rotate(out + 384 * n, 96, size)
+
+
+def test_rotation(rng):
+    """Against the matrix that doubles: [[h, h], [h, -h]]."""
+    x = rng.normal(size=96).astype("<f4")
+    out = run(rotations, x, results=18).view("<f4").reshape(3, 96)
+    for n, got in enumerate(out):
+        matrix = np.ones((1, 1))
+        while len(matrix) < 8 << n:
+            matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+        want = x.reshape(-1, len(matrix)) @ matrix / np.sqrt(len(matrix))
+        np.testing.assert_allclose(got, want.ravel(), rtol=1e-5, atol=1e-6)
+    assert [rotation_size(dims) for dims in (64, 96, 80, 256, 10, 72)] == [64, 32, 16, 256, 1, 1]
 
 
 # ---- register tiles -----------------------------------------------------------------------------
@@ -251,6 +282,8 @@ def dots(weights, rows, halves, out):
     w = load_bytes(weights)
     store_rows(dot_rows(i, w, rows, 32), out, 64)
     store_rows(dot_pairs(i, load_i32(halves), halves, 8), out + 128, 64)
+    store_rows(dot_unsigned(i, load_bytes(rows), weights, 4), out + 256, 64)
+    store_rows(dot_pairs(i, load_byte_pairs(rows), halves, 8), out + 384, 64)
 
 
 def test_integer_dot_products(rng):
@@ -259,12 +292,17 @@ def test_integer_dot_products(rng):
     rows = rng.integers(-127, 128, 64).astype("i1")
     rows[:4], rows[32:36] = 127, -127
     halves = rng.integers(-4095, 4096, 128).astype("<i2")
-    out = ints(run(dots, weights, rows, halves, results=4))
+    out = ints(run(dots, weights, rows, halves, results=8))
     x = rows.reshape(2, 32)[:, :4].astype(int)
     w = weights[:BYTES].view("i1" if TARGET.signed else "u1").astype(int).reshape(LANES, 4)
     np.testing.assert_array_equal(out[:2], x @ w.T)
     pairs = halves.astype(int).reshape(-1, 2)
-    np.testing.assert_array_equal(out[2:], pairs[[0, 2]] @ pairs[:LANES].T)
+    np.testing.assert_array_equal(out[2:4], pairs[[0, 2]] @ pairs[:LANES].T)
+    signed = rows[:BYTES].astype(int).reshape(LANES, 4)
+    unsigned = weights[:8].astype(int).reshape(2, 4)
+    np.testing.assert_array_equal(out[4:6], unsigned @ signed.T)
+    few = rows[: 2 * LANES].astype(int).reshape(LANES, 2)
+    np.testing.assert_array_equal(out[6:], pairs[[0, 2]] @ few.T)
 
 
 @kernel(4, __name__)
@@ -280,18 +318,22 @@ def tile_values(ints_address, rows, scale, out):
     doubled = add_ints(i, multiply_ints(i, splat_i32(np.int32(3))))
     store_rows(doubled, out + 640, 64)
     store_rows(fma_tiles(t, fma_rows(t, s, rows, 8), s), out + 768, 64)
+    store_rows(fma_int_tiles(t, i, s), out + 896, 64)
+    store_rows(multiply_rows(fma_rows(t, s, rows, 8), rows, 8), out + 1024, 64)
 
 
 def test_tile_arithmetic(rng):
     numbers = rng.integers(-9999, 9999, 4).astype("<i4")
     rows, scale = rng.normal(size=16).astype("<f4"), rng.normal(size=LANES).astype("<f4")
-    out = run(tile_values, numbers, rows, scale, results=14)
+    out = run(tile_values, numbers, rows, scale, results=18)
     i, x, z = (a[[0, 2]].astype("f8")[:, None] for a in (numbers, rows, rows[4:]))
     s = scale.astype("f8")
     want = [x * s, i * x * s, (i * x + z) * s, i * x + 0 * s, i * x * s]
     np.testing.assert_allclose(floats(out[:10]), np.concatenate(want), rtol=3e-6, atol=1e-3)
     np.testing.assert_array_equal(ints(out[10:12]), 4 * i.astype(int) + 0 * s.astype(int))
-    np.testing.assert_allclose(floats(out[12:]), x * s * s, rtol=3e-6, atol=1e-6)
+    np.testing.assert_allclose(floats(out[12:14]), x * s * s, rtol=3e-6, atol=1e-6)
+    np.testing.assert_allclose(floats(out[14:16]), i * s, rtol=3e-6, atol=1e-3)
+    np.testing.assert_allclose(floats(out[16:]), x * s * x, rtol=3e-6, atol=1e-6)
 
 
 @kernel(3, __name__)

@@ -23,14 +23,15 @@ from localllm.kernels.fields import (
     scratch_of,
 )
 from localllm.kernels.pages import v_scales
+from localllm.kernels.rotation import rotate
 from localllm.kernels.states import (
     BEGIN,
     COUNT,
     FIRST_Q,
     FIRST_SCALE,
     GROUP_BYTES,
+    HEAD_BYTES,
     HEADS,
-    K_BYTES,
     K_DIMS,
     KV,
     KV_HEADS,
@@ -43,6 +44,7 @@ from localllm.kernels.states import (
     PARTS,
     Q_SCALES,
     Q_STRIDE,
+    ROTATION,
     ROWS_OUT,
     SCALE_STRIDE,
     SPAN_2,
@@ -62,7 +64,6 @@ from localllm.kernels.states import (
     first_position,
     head_pool,
     merge,
-    padded_dims,
     state_size,
 )
 from quant.jit import kernel
@@ -77,9 +78,8 @@ def load_v_scales(task, args, kv, begin, memory):
     """The scales of V of a span, as far as the task sees it."""
     last = arg(task, TASK_POSITION) + arg(task, TASK_COUNT) - 1
     for p in range(min(PAGES, last // PAGE + 1 - begin)):
-        page = entry(task, begin + p)
-        v = v_scales(head_pool(args, kv), page, arg(args, GROUP_BYTES), arg(args, K_BYTES),
-                     padded_dims(args))  # fmt: skip
+        group_bytes, head_bytes = arg(args, GROUP_BYTES), arg(args, HEAD_BYTES)
+        v = v_scales(head_pool(args, kv), entry(task, begin + p), group_bytes, head_bytes)
         for c in range(0, 4 * PAGE, 4 * LANES):
             store_f32(memory + V_SCALES + p * 4 * PAGE + c, load_f32(v + c))
 
@@ -156,7 +156,10 @@ def emit_task(args, task, kv, states, answers, lane):
             for h in range(group):
                 tile, at = (h // 8, h % 8) if count == 1 else (h, t)
                 state = states + tile * state_size(args)
-                divide(args, state, at, answer + h * arg(args, V_DIMS) * 4)
+                out = answer + h * arg(args, V_DIMS) * 4
+                divide(args, state, at, out)
+                if arg(args, ROTATION) > 1:  # as V was
+                    rotate(out, arg(args, V_DIMS), arg(args, ROTATION))
             if arg(args, ROWS_OUT):
                 emit_row(args, row, kv, answer)
             if panels and not together:

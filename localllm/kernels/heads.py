@@ -6,8 +6,8 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import BATCH, OWN, POSITIONS, TABLES, arg
 from localllm.kernels.norm import square_sum
 from localllm.kernels.pages import k_page, store_k, store_v, to_halves, v_page, v_scales
-from quant.jit import kernel
-from quant.later import inline
+from quant.jit import Kernel
+from quant.later import inline, stamp
 from quant.simd import (
     LANES,
     fma,
@@ -24,7 +24,8 @@ from quant.simd import (
 
 (Q, K, V, STRIDE_Q, STRIDE_K, STRIDE_V, HEADS, KV_HEADS, K_DIMS, V_DIMS, Q_GAIN, K_GAIN, EPSILON,
  ROPE, ROPE_DIMS, ROPE_KIND, Q_OUT, Q_SCALES, Q_SCALE, LEVEL, POOL, GROUP_BYTES,
- HEAD_BYTES, K_BYTES) = range(OWN, OWN + 24)  # fmt: skip
+ HEAD_BYTES, K_BYTES, CENTRES, INVERSES, FACTORS, ROTATION,
+ V_ROTATION) = range(OWN, OWN + 29)  # fmt: skip
 
 NO_ROPE, NEIGHBOURS, HALVES = range(3)  # which dims turn together: 2i and 2i + 1, or i and i + n/2
 
@@ -111,12 +112,11 @@ def prepare_head(args, t, kv, position, page):
     v_dims = arg(args, V_DIMS)
     load_head(arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims, v_dims, 0, epsilon, head)
     padded = (v_dims + 31) // 32 * 32
-    scales = v_scales(pool, page, group_bytes, k_size, padded)
+    scales = v_scales(pool, page, group_bytes, arg(args, HEAD_BYTES))
     store_v(head, padded, v_page(pool, page, group_bytes, k_size), scales, slot)
 
 
-@kernel(4)
-def heads(args, begin, end, lane):
+def each_head(args, begin, end, lane):
     """Units are (token, KV head)."""
     batch, kv_heads = arg(args, BATCH), arg(args, KV_HEADS)
     for unit in range(begin, end):
@@ -125,3 +125,6 @@ def heads(args, begin, end, lane):
         table = get_i64(arg(batch, TABLES) + 8 * t)
         page = np.int64(get_i32(table + position // PAGE * 4))
         prepare_head(args, t, kv, position, page)
+
+
+heads = Kernel(stamp(each_head, "heads"), 4, __name__)

@@ -71,10 +71,10 @@ def v_page(pool, page, group_bytes, k_size):
 
 
 @inline
-def v_scales(pool, page, group_bytes, k_size, dims):
-    """Where the scales of a page of V stand."""
-    v = pool + page // GROUP * group_bytes + GROUP * k_size
-    return v + GROUP * dims * PAGE * 2 + page % GROUP * PAGE * 4
+def v_scales(pool, page, group_bytes, head_bytes):
+    """Where the scales of a page of V stand: those of a group are the last of a head's bytes."""
+    end = pool + page // GROUP * group_bytes + head_bytes
+    return end - (GROUP - page % GROUP) * PAGE * 4
 
 
 @inline

@@ -146,7 +146,7 @@ def soften(tile, count, pages, memory):
 
 
 @inline
-def quantise_weights(count, pages, memory):
+def quantise_weights(tile, count, pages, memory):
     """Weights to 16 bits, of each row as its largest allows."""
     level = np.float32(V_LEVEL)
     for c in range(0, 32, 4 * LANES):
@@ -192,13 +192,16 @@ def rows_span(args, work, memory, state):
     peaks_of(tile, args, count, step, position, begin, pages, memory)
     soften(tile, count, pages, memory)
     merge_numbers(state, memory + HERE, memory + WHOLE, memory + OLD, memory + NEW)
-    quantise_weights(count, pages, memory)
+    quantise_weights(tile, count, pages, memory)
     weigh(tile, task, args, kv, begin, pages, memory, state)
 
 
-def span_kernel(rows: int) -> Kernel:
-    """The kernel of a register tile of that many rows; `attend` calls it by its address."""
-    return Kernel(stamp(rows_span, f"span{rows}", ROWS=rows), 4, __name__)
+def span_kernels(name: str, home: str, **helpers) -> dict[int, Kernel]:
+    """The kernels of register tiles of 2, 4 and 8 rows; `attend` calls them by their addresses."""
+    return {
+        rows: Kernel(stamp(rows_span, f"{name}{rows}", ROWS=rows, **helpers), 4, home)
+        for rows in (2, 4, 8)
+    }
 
 
-SPANS = {rows: span_kernel(rows) for rows in (2, 4, 8)}
+SPANS = span_kernels("span", __name__)

@@ -24,7 +24,7 @@ from quant.simd import (
 
 (Q, Q_SCALES, HEADS, KV_HEADS, K_DIMS, V_DIMS, POOL, GROUP_BYTES, HEAD_BYTES, K_BYTES,
  WINDOW, SOFTCAP, PARTS, PANELS_OUT, LANE_OUT, LANE_BYTES, ROWS_OUT, OUT_STRIDE,
- LAST, SPAN_2, SPAN_4, SPAN_8) = range(OWN, OWN + 22)  # fmt: skip
+ LAST, SPAN_2, SPAN_4, SPAN_8, ROTATION) = range(OWN, OWN + 23)  # fmt: skip
 
 # What the kernel of a register tile is to do: `count` rows of Q, their positions `step` apart,
 # against the pages of a span from page `begin` of a task's table on.
@@ -47,10 +47,10 @@ TOTALS, PEAKS, SUMS = 0, NUMBERS, 2 * NUMBERS
 WEIGHTS = 8 * ROW_BYTES
 V_SCALES = WEIGHTS + 8 * SPAN * 2
 FIRST, SECOND = V_SCALES + 4 * SPAN, V_SCALES + 4 * SPAN + 8 * BYTES
-HERE, WHOLE, LARGEST, INVERSE, WEIGHT_SCALES, OLD, NEW = (
+HERE, WHOLE, LARGEST, INVERSE, OLD, NEW, WEIGHT_SCALES = (
     SECOND + 8 * BYTES + NUMBERS * n for n in range(7)
 )
-WORK = NEW + NUMBERS
+WORK = WEIGHT_SCALES + SPAN // 32 * NUMBERS  # one for each 32 positions, or the first for all
 STATES = WORK + 128
 
 

@@ -3,7 +3,7 @@
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from localllm.batch import PAGE
 from localllm.errors import BadFile, Unsupported
 from localllm.gguf import GGUF
 from localllm.models import arch
-from localllm.program import Program, Recorder
+from localllm.program import Attention, Program, Recorder
 
-KV_TYPES = ("f16",)
+KV_TYPES = ("f16", "q8_0")
 Progress = Callable[[str, int, int], None]
 
 
@@ -74,13 +74,16 @@ def estimate(
     scratch = max_rows * (widest * 3 + width * 8) * 4 + 32 * vocab * 4
     weights = sum(info.nbytes for info in gguf.tensors.values())
     pages = -(-tokens // PAGE)
-    return Footprint(weights, sum(map(page_bytes, program.layers)), pages, scratch)
+    return Footprint(weights, sum(page_bytes(a, kv_type) for a in program.layers), pages, scratch)
 
 
-def page_bytes(layer) -> int:
-    """Bytes that a page takes in one layer: 16-bit K and V with a scale for each token and head."""
-    k, v = layer.k_dims, -(-layer.v_dims // 32) * 32
-    return layer.kv_heads * PAGE * (2 * k + 4 + 2 * v + 4)
+def page_bytes(layer: Attention, kv_type: str = "f16") -> int:
+    """Bytes that a page takes in one layer: K and V with a scale for each token and head, int8 K
+    with one for each 32 dims."""
+    k, v = -(-layer.k_dims // 32) * 32, -(-layer.v_dims // 32) * 32
+    if kv_type == "f16":
+        return layer.kv_heads * PAGE * (2 * layer.k_dims + 4 + 2 * v + 4)
+    return layer.kv_heads * PAGE * (k + k // 8 + v + 4)
 
 
 def load(
@@ -93,16 +96,19 @@ def load(
     max_rows: int = 512,
     pages: int | None = None,
     gpu_layers: int | str = "auto",
+    sample: Callable[[], Sequence[int]] | None = None,
     progress: Progress | None = None,
 ):
     """A model that runs, on the device of that name.
 
     context: the most tokens of a sequence, the trained length if None · pages: of KV, enough for
-    one sequence if None · max_rows: tokens a step · gpu_layers: how many layers a GPU gets, "auto"
-    for what fits. Raises Unsupported, BadFile, and Unavailable or TooLarge for a GPU.
+    one sequence if None · max_rows: tokens a step · sample: gives ids of some text, from which
+    int8 pages learn what K looks like, ids from all over if None · gpu_layers: how many layers a
+    GPU gets, "auto" for what fits. Raises Unsupported, BadFile; Unavailable, TooLarge for a GPU.
     """
     if kv_type not in KV_TYPES:
-        raise Unsupported(f"KV pages of type {kv_type!r} are not known.", "Use f16.")
+        known = " and ".join(KV_TYPES)
+        raise Unsupported(f"KV pages of type {kv_type!r} are not known.", f"Known are {known}.")
     where, asked = choose(device), bool(context or pages)
     context = min(context or 1 << 30, gguf.get(".context_length", int))
     sizes: dict[str, Any] = {
@@ -112,11 +118,15 @@ def load(
     if where != "cpu" and gpu_layers != 0:
         from localllm.backends.torch.opening import open_model  # torch: only where it is asked for
 
+        if kv_type != "f16":
+            raise Unsupported(
+                f"KV pages of type {kv_type} are for the CPU.", "Use f16, or --device cpu."
+            )
         sizes |= {"auto": device == "auto", "asked": asked, "gpu_layers": gpu_layers}
         return open_model(gguf, record(gguf), where, **sizes)
     from localllm.backends.cpu.model import CPUModel  # numba: only what computes pays for it
 
-    return CPUModel(gguf, record(gguf), **sizes)
+    return CPUModel(gguf, record(gguf), kv_type=kv_type, sample=sample, **sizes)
 
 
 def _cores() -> list[int]:

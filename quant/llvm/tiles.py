@@ -1,7 +1,6 @@
 """Register tiles: a tuple of T vectors, one for each token, that an operation changes together.
 
 Token t finds its operand in memory at `address + t * stride`. LLVM keeps the tuple in registers.
-What an integer dot product is on each processor is decided here.
 """
 
 from llvmlite import ir
@@ -25,18 +24,18 @@ from quant.llvm.vectors import (
     splat,
     u8v,
 )
-from quant.target import LANES, TARGET
+from quant.target import LANES
 
 _F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
 _W = ir.VectorType(I16, 2 * LANES)
 _BITS = 32 * LANES
 
 
-def _place(b, address, stride, t):
+def place_of(b, address, stride, t):
     return b.add(address, b.mul(stride, ir.Constant(I64, t)))
 
 
-def _each(b, kind, build, tiles=None):
+def each(b, kind, build, tiles=None):
     """A tuple of that Numba type, element t being build(t, element t of `tiles`)."""
     out = ir.Constant(ir.ArrayType(kind.dtype.llvm, kind.count), ir.Undefined)
     for t in range(kind.count):
@@ -45,12 +44,12 @@ def _each(b, kind, build, tiles=None):
     return out
 
 
-def _f32_of(b, address, stride, t):
-    return splat(b, b.load(at(b, _place(b, address, stride, t), F32), align=4))
+def f32_of(b, address, stride, t):
+    return splat(b, b.load(at(b, place_of(b, address, stride, t), F32), align=4))
 
 
-def _i32_of(b, address, stride, t):
-    return splat(b, b.load(at(b, _place(b, address, stride, t), I32), align=4))
+def i32_of(b, address, stride, t):
+    return splat(b, b.load(at(b, place_of(b, address, stride, t), I32), align=4))
 
 
 # ---- making and storing -----------------------------------------------------------------------
@@ -60,28 +59,28 @@ def _i32_of(b, address, stride, t):
 def zeros(context, count):
     """`count` vectors of f32 zeros."""
     kind = types.UniTuple(f32v, count.literal_value)
-    return kind(count), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_F, 0.0))
+    return kind(count), lambda ctx, b, sig, args: each(b, kind, lambda t, _: const(_F, 0.0))
 
 
 @intrinsic
 def zeros_like(context, tiles):
     """As many vectors of f32 zeros."""
     kind = types.UniTuple(f32v, tiles.count)
-    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_F, 0.0))
+    return kind(tiles), lambda ctx, b, sig, args: each(b, kind, lambda t, _: const(_F, 0.0))
 
 
 @intrinsic
 def int_zeros_like(context, tiles):
     """As many vectors of i32 zeros."""
     kind = types.UniTuple(i32v, tiles.count)
-    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_I, 0))
+    return kind(tiles), lambda ctx, b, sig, args: each(b, kind, lambda t, _: const(_I, 0))
 
 
 @intrinsic
 def narrow_zeros_like(context, tiles):
     """As many vectors of i16 zeros."""
     kind = types.UniTuple(i16v, tiles.count)
-    return kind(tiles), lambda ctx, b, sig, args: _each(b, kind, lambda t, _: const(_W, 0))
+    return kind(tiles), lambda ctx, b, sig, args: each(b, kind, lambda t, _: const(_W, 0))
 
 
 @intrinsic
@@ -90,7 +89,7 @@ def ints_at(context, tiles, address, stride):
     kind = types.UniTuple(i32v, tiles.count)
 
     def generate(ctx, b, sig, args):
-        return _each(b, kind, lambda t, _: _i32_of(b, args[1], args[2], t))
+        return each(b, kind, lambda t, _: i32_of(b, args[1], args[2], t))
 
     return kind(tiles, types.intp, types.intp), generate
 
@@ -101,7 +100,7 @@ def store_rows(context, tiles, address, stride):
 
     def generate(ctx, b, sig, args):
         for t in range(tiles.count):
-            place = at(b, _place(b, args[1], args[2], t), tiles.dtype.llvm)
+            place = at(b, place_of(b, args[1], args[2], t), tiles.dtype.llvm)
             b.store(b.extract_value(args[0], t), place, align=4)
         return nothing(ctx)
 
@@ -114,9 +113,9 @@ def rows_at(context, tiles, address, stride):
 
     def generate(ctx, b, sig, args):
         def one(t, _):
-            return b.load(at(b, _place(b, args[1], args[2], t), _F), align=4)
+            return b.load(at(b, place_of(b, args[1], args[2], t), _F), align=4)
 
-        return _each(b, tiles, one)
+        return each(b, tiles, one)
 
     return tiles(tiles, types.intp, types.intp), generate
 
@@ -128,9 +127,9 @@ def int_rows_at(context, tiles, address, stride):
 
     def generate(ctx, b, sig, args):
         def one(t, _):
-            return b.load(at(b, _place(b, args[1], args[2], t), _I), align=4)
+            return b.load(at(b, place_of(b, args[1], args[2], t), _I), align=4)
 
-        return _each(b, kind, one)
+        return each(b, kind, one)
 
     return kind(tiles, types.intp, types.intp), generate
 
@@ -141,11 +140,11 @@ def larger_rows(context, tiles, address, stride):
 
     def generate(ctx, b, sig, args):
         def one(t, old):
-            x = b.load(at(b, _place(b, args[1], args[2], t), _F), align=4)
+            x = b.load(at(b, place_of(b, args[1], args[2], t), _F), align=4)
             size = call(b, f"llvm.fabs.v{LANES}f32", _F, x)
             return b.select(b.fcmp_ordered(">", old, size), old, size)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, types.intp, types.intp), generate
 
@@ -192,169 +191,6 @@ store_peaks = _across(lambda b, p, q: b.select(b.fcmp_ordered(">", p, q), p, q))
 store_totals = _across(_add)
 
 
-# ---- integer dot products -----------------------------------------------------------------------
-
-
-def _vnni(b, acc, weights, x):
-    return call(b, f"llvm.x86.avx512.vpdpbusd.{_BITS}", _I, acc, weights, x)
-
-
-def _pairs(b, products, factor):
-    """Sums of neighbouring i16 as i32, times `factor`."""
-    return call(b, "llvm.x86.avx2.pmadd.wd", _I, products, const(_W, factor))
-
-
-def _narrow(b, weights, x):
-    """Sums of two products as i16, for weights so small that they fit."""
-    return call(b, "llvm.x86.avx2.pmadd.ub.sw", _W, weights, x)
-
-
-def _avx2(b, acc, weights, x):
-    """Nibble by nibble."""
-    low, high = b.and_(weights, const(_B, 15)), b.lshr(weights, const(_B, 4))
-    sums = _pairs(b, _narrow(b, low, x), 1), _pairs(b, _narrow(b, high, x), 16)
-    return b.add(acc, b.add(*sums))
-
-
-def _sdot(b, acc, weights, x):
-    return call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", _I, acc, weights, x)
-
-
-def _plain(b, acc, weights, x):
-    wide = ir.VectorType(I16, 4 * LANES)
-    products = b.mul(b.sext(weights, wide), b.sext(x, wide))
-    for k in range(4):
-        part = shuffle(b, products, products, range(k, 4 * LANES, 4))
-        acc = b.add(acc, b.sext(part, _I))
-    return acc
-
-
-_dot = {"avx2": _avx2, "neon-dotprod": _sdot, "plain": _plain}.get(TARGET.name, _vnni)
-
-
-def _bytes_of(b, address, stride, t):
-    return b.bitcast(_i32_of(b, address, stride, t), _B)
-
-
-@intrinsic
-def dot_rows(context, tiles, weights, address, stride):
-    """tiles[t] += weights x the 4 int8 of token t, lane by lane. Weights are whole bytes, signed
-    or not as `TARGET.signed` says."""
-
-    def generate(ctx, b, sig, args):
-        def one(t, acc):
-            return _dot(b, acc, args[1], _bytes_of(b, args[2], args[3], t))
-
-        return _each(b, tiles, one, args[0])
-
-    return tiles(tiles, u8v, types.intp, types.intp), generate
-
-
-@intrinsic
-def dot_four_rows(context, tiles, first, second, third, fourth, address, stride):
-    """The same for four vectors of weights and the 16 int8 of token t. Where an instruction takes
-    its 4 int8 from a lane, a token's 16 are loaded once."""
-
-    def generate(ctx, b, sig, args):
-        tile, *weights, address, stride = args
-        if TARGET.name == "neon-dotprod":
-
-            def one(t, acc):
-                x = b.load(at(b, _place(b, address, stride, t), _I), align=1)
-                for lane, w in enumerate(weights):
-                    acc = _dot(b, acc, w, b.bitcast(shuffle(b, x, x, [lane] * LANES), _B))
-                return acc
-
-            return _each(b, tiles, one, tile)
-        for k, w in enumerate(weights):
-            x = b.add(address, ir.Constant(I64, 4 * k))
-            tile = _each(
-                b, tiles, lambda t, i, w=w, x=x: _dot(b, i, w, _bytes_of(b, x, stride, t)), tile
-            )
-        return tile
-
-    return tiles(tiles, u8v, u8v, u8v, u8v, types.intp, types.intp), generate
-
-
-def _kept(b, x):
-    """x itself, which LLVM may not see through: sums stay in the order they are written in."""
-    return b.asm(ir.FunctionType(x.type, [x.type]), "", "=x,0", [x], side_effect=False)
-
-
-@intrinsic
-def dot_narrow_rows(context, sums, weights, others, address, distance, stride):
-    """sums[t] += weights x the 4 int8 of token t + others x the 4 that lie `distance` further, two
-    i16 a lane: for weights so small that these do not overflow."""
-
-    def generate(ctx, b, sig, args):
-        _, w, v, x, distance, stride = args
-        y = b.add(x, distance)
-
-        def one(t, acc):
-            first = _narrow(b, w, _bytes_of(b, x, stride, t))
-            return _kept(b, b.add(acc, b.add(first, _narrow(b, v, _bytes_of(b, y, stride, t)))))
-
-        return _each(b, sums, one, args[0])
-
-    return sums(sums, u8v, u8v, types.intp, types.intp, types.intp), generate
-
-
-@intrinsic
-def dot_wide_rows(context, ints, weights, others, pairs, address, distance, stride):
-    """ints[t] += the same sums, times `pairs` of i16: widened at once."""
-
-    def generate(ctx, b, sig, args):
-        _, w, v, pairs, x, distance, stride = args
-        y, factors = b.add(x, distance), b.bitcast(pairs, _W)
-
-        def one(t, acc):
-            first = _narrow(b, w, _bytes_of(b, x, stride, t))
-            both = b.add(first, _narrow(b, v, _bytes_of(b, y, stride, t)))
-            return _kept(b, _halves(b, acc, both, factors))
-
-        return _each(b, ints, one, args[0])
-
-    return ints(ints, u8v, u8v, i32v, types.intp, types.intp, types.intp), generate
-
-
-@intrinsic
-def add_pairs(context, ints, sums, pairs):
-    """ints[t] += the two i16 in each lane of sums[t] times those of `pairs`."""
-
-    def generate(ctx, b, sig, args):
-        y = b.bitcast(args[2], _W)
-        return _each(b, ints, lambda t, i: _halves(b, i, b.extract_value(args[1], t), y), args[0])
-
-    return ints(ints, sums, i32v), generate
-
-
-def _halves(b, acc, x, y):
-    """acc + x . y for pairs of i16."""
-    if TARGET.name in ("avx512-vnni", "avx512vl-vnni", "avx-vnni"):
-        return call(b, f"llvm.x86.avx512.vpdpwssd.{_BITS}", _I, acc, x, y)
-    if TARGET.name == "avx2":
-        return b.add(acc, call(b, "llvm.x86.avx2.pmadd.wd", _I, x, y))
-    for k in range(2):
-        p, q = (b.sext(shuffle(b, v, v, range(k, 2 * LANES, 2)), _I) for v in (x, y))
-        acc = b.add(acc, b.mul(p, q))
-    return acc
-
-
-@intrinsic
-def dot_pairs(context, tiles, pairs, address, stride):
-    """tiles[t] += the pairs of i16 in each lane times the pair of token t."""
-
-    def generate(ctx, b, sig, args):
-        x = b.bitcast(args[1], _W)
-
-        def one(t, acc):
-            return _halves(b, acc, x, b.bitcast(_i32_of(b, args[2], args[3], t), _W))
-
-        return _each(b, tiles, one, args[0])
-
-    return tiles(tiles, i32v, types.intp, types.intp), generate
-
-
 # ---- floating point ---------------------------------------------------------------------------
 
 
@@ -364,9 +200,9 @@ def fma_rows(context, tiles, x, address, stride):
 
     def generate(ctx, b, sig, args):
         def one(t, acc):
-            return fma_llvm(b, args[1], _f32_of(b, args[2], args[3], t), acc)
+            return fma_llvm(b, args[1], f32_of(b, args[2], args[3], t), acc)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, f32v, types.intp, types.intp), generate
 
@@ -378,9 +214,9 @@ def fma_scaled_rows(context, tiles, ints, scale, address, stride):
     def generate(ctx, b, sig, args):
         def one(t, acc):
             number = b.sitofp(b.extract_value(args[1], t), _F)
-            return fma_llvm(b, b.fmul(number, _f32_of(b, args[3], args[4], t)), args[2], acc)
+            return fma_llvm(b, b.fmul(number, f32_of(b, args[3], args[4], t)), args[2], acc)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, ints, f32v, types.intp, types.intp), generate
 
@@ -391,11 +227,11 @@ def fma_offset_rows(context, tiles, ints, scale, address, offsets, stride):
 
     def generate(ctx, b, sig, args):
         def one(t, acc):
-            x, z = (_f32_of(b, args[k], args[5], t) for k in (3, 4))
+            x, z = (f32_of(b, args[k], args[5], t) for k in (3, 4))
             number = b.sitofp(b.extract_value(args[1], t), _F)
             return fma_llvm(b, fma_llvm(b, number, x, z), args[2], acc)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, ints, f32v, types.intp, types.intp, types.intp), generate
 
@@ -407,11 +243,34 @@ def fma_int_rows(context, tiles, ints, address, stride):
     def generate(ctx, b, sig, args):
         def one(t, acc):
             number = b.sitofp(b.extract_value(args[1], t), _F)
-            return fma_llvm(b, number, _f32_of(b, args[2], args[3], t), acc)
+            return fma_llvm(b, number, f32_of(b, args[2], args[3], t), acc)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, ints, types.intp, types.intp), generate
+
+
+@intrinsic
+def fma_int_tiles(context, tiles, ints, x):
+    """tiles[t] += ints[t] * x, lane by lane."""
+
+    def generate(ctx, b, sig, args):
+        def one(t, acc):
+            return fma_llvm(b, b.sitofp(b.extract_value(args[1], t), _F), args[2], acc)
+
+        return each(b, tiles, one, args[0])
+
+    return tiles(tiles, ints, f32v), generate
+
+
+@intrinsic
+def multiply_rows(context, tiles, address, stride):
+    """tiles[t] * the f32 of token t."""
+
+    def generate(ctx, b, sig, args):
+        return each(b, tiles, lambda t, x: b.fmul(x, f32_of(b, args[1], args[2], t)), args[0])
+
+    return tiles(tiles, types.intp, types.intp), generate
 
 
 @intrinsic
@@ -422,7 +281,7 @@ def fma_tiles(context, tiles, sums, scale):
         def one(t, acc):
             return fma_llvm(b, b.extract_value(args[1], t), args[2], acc)
 
-        return _each(b, tiles, one, args[0])
+        return each(b, tiles, one, args[0])
 
     return tiles(tiles, tiles, f32v), generate
 
@@ -435,9 +294,9 @@ def scale_rows(context, ints, scale, address, stride):
     def generate(ctx, b, sig, args):
         def one(t, number):
             scaled = b.fmul(b.sitofp(number, _F), args[1])
-            return b.fmul(scaled, _f32_of(b, args[2], args[3], t))
+            return b.fmul(scaled, f32_of(b, args[2], args[3], t))
 
-        return _each(b, kind, one, args[0])
+        return each(b, kind, one, args[0])
 
     return kind(ints, f32v, types.intp, types.intp), generate
 
@@ -447,7 +306,7 @@ def multiply_ints(context, ints, x):
     """ints[t] * x, lane by lane."""
 
     def generate(ctx, b, sig, args):
-        return _each(b, ints, lambda t, i: b.mul(i, args[1]), args[0])
+        return each(b, ints, lambda t, i: b.mul(i, args[1]), args[0])
 
     return ints(ints, i32v), generate
 
@@ -457,7 +316,7 @@ def add_ints(context, ints, others):
     """ints[t] + others[t]."""
 
     def generate(ctx, b, sig, args):
-        return _each(b, ints, lambda t, i: b.add(i, b.extract_value(args[1], t)), args[0])
+        return each(b, ints, lambda t, i: b.add(i, b.extract_value(args[1], t)), args[0])
 
     return ints(ints, others), generate
 
@@ -469,8 +328,8 @@ def merge_rows(context, tiles, address, stride, old, new):
 
     def generate(ctx, b, sig, args):
         for t in range(tiles.count):
-            place = at(b, _place(b, args[1], args[2], t), _F)
-            a, z = (_f32_of(b, args[k], ir.Constant(I64, 4), t) for k in (3, 4))
+            place = at(b, place_of(b, args[1], args[2], t), _F)
+            a, z = (f32_of(b, args[k], ir.Constant(I64, 4), t) for k in (3, 4))
             part = b.fmul(b.extract_value(args[0], t), z)
             b.store(fma_llvm(b, b.load(place, align=4), a, part), place, align=4)
         return nothing(ctx)

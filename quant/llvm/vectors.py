@@ -157,6 +157,9 @@ load_i32 = _loader(i32v, _I)
 load_u8 = _loader(i32v, _NARROW8, lambda b, x: b.zext(x, _I))
 load_i8 = _loader(i32v, _NARROW8, lambda b, x: b.sext(x, _I))
 load_bytes = _loader(u8v, _B)
+load_byte_pairs = _loader(
+    i32v, ir.VectorType(I8, 2 * LANES), lambda b, x: b.bitcast(b.sext(x, _W), _I)
+)  # int8 to pairs of 16 bits
 store_f32 = _storer(f32v)
 store_i32 = _storer(i32v)
 store_bytes = _storer(u8v)
@@ -314,6 +317,19 @@ def lanes_between(context, x, begin, end, other):
 swap_pairs = _unary(f32v, f32v, lambda b, x: shuffle(b, x, x, [k ^ 1 for k in range(LANES)]))
 
 
+@intrinsic(prefer_literal=True)
+def butterfly(context, x, apart):
+    """Of each two lanes that far apart: their sum in the first, their difference in the second."""
+    distance = apart.literal_value
+
+    def generate(ctx, b, sig, args):
+        other = shuffle(b, args[0], args[0], [(k ^ distance) % LANES for k in range(LANES)])
+        signs = [-1.0 if k & distance else 1.0 for k in range(LANES)]
+        return fma_llvm(b, args[0], ir.Constant(_F, signs), other)
+
+    return f32v(x, apart), generate
+
+
 @intrinsic
 def power_of_two(context, x, n):
     """x * 2**n for whole n that keep it a normal number."""
@@ -411,28 +427,43 @@ def store_part(context, address, x, width, index):
     return types.void(types.intp, u8v, width, index), generate
 
 
-@intrinsic
-def store_halves(context, address, x, high):
-    """The low 16 bits of each lane to the low (or high) half of each lane in memory; the other
-    halves are not touched, for another thread may be writing them."""
+def _masked_store(b, address, x, keep):
+    """Store the elements of a vector that `keep`, a list of i1, names; touch no others."""
+    name = f"llvm.masked.store.v{x.type.count}i{x.type.element.width}.p0"
+    align = ir.Constant(I32, x.type.element.width // 8)
+    call(b, name, ir.VoidType(), x, at(b, address, x.type), align, keep)
 
-    def generate(ctx, b, sig, args):
-        if TARGET.name == "avx512-vnni":
-            places = splat(b, b.mul(b.trunc(args[2], I32), ir.Constant(I32, 16)))
-            halves = b.bitcast(b.shl(args[1], places), _W)
-            odd = ir.Constant(
-                ir.VectorType(ir.IntType(1), 2 * LANES), [k & 1 for k in range(2 * LANES)]
-            )
-            one = splat(b, b.trunc(args[2], ir.IntType(1)), 2 * LANES)
-            mask = b.xor(b.xor(odd, one), const(odd.type, 1))
-            where, align = at(b, args[0], _W), ir.Constant(I32, 4)
-            name = f"llvm.masked.store.v{2 * LANES}i16.p0"
-            call(b, name, ir.VoidType(), halves, where, align, mask)
+
+def _part_storer(size, narrow):
+    """Stores the low `size` bits of each lane as part `which` of that lane in memory. The other
+    parts are not touched, for another thread may be writing them."""
+    parts = 32 // size
+
+    @intrinsic
+    def store(context, address, vector, which):
+        def generate(ctx, b, sig, args):
+            if TARGET.name == "avx512-vnni":
+                number = b.trunc(args[2], I32)
+                places = splat(b, b.mul(number, ir.Constant(I32, size)))
+                whole = ir.VectorType(narrow, parts * LANES)
+                moved = b.bitcast(b.shl(args[1], places), whole)
+                here = ir.Constant(
+                    ir.VectorType(I32, whole.count), [k % parts for k in range(whole.count)]
+                )
+                keep = b.icmp_signed("==", here, splat(b, number, whole.count))
+                _masked_store(b, args[0], moved, keep)
+                return nothing(ctx)
+            first = b.add(args[0], b.mul(args[2], ir.Constant(I64, size // 8)))
+            for lane in range(LANES):
+                part = b.trunc(b.extract_element(args[1], ir.Constant(I32, lane)), narrow)
+                place = b.add(first, ir.Constant(I64, 4 * lane))
+                b.store(part, at(b, place, narrow), align=size // 8)
             return nothing(ctx)
-        first = b.add(args[0], b.mul(args[2], ir.Constant(I64, 2)))
-        for lane in range(LANES):
-            half = b.trunc(b.extract_element(args[1], ir.Constant(I32, lane)), I16)
-            b.store(half, at(b, b.add(first, ir.Constant(I64, 4 * lane)), I16), align=2)
-        return nothing(ctx)
 
-    return types.void(types.intp, i32v, types.intp), generate
+        return types.void(types.intp, i32v, types.intp), generate
+
+    return store
+
+
+store_halves = _part_storer(16, I16)
+store_quarters = _part_storer(8, I8)

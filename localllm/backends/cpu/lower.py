@@ -4,110 +4,38 @@ A norm goes straight to int8 panels; q, k and v are one op, so are gate and up; 
 added to the residual is added in place; RoPE, head norms and the writing of pages are one op.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from localllm.backends.cpu.memory import aligned
+from localllm.backends.cpu import learn
+from localllm.backends.cpu.buffers import Buffers
+from localllm.backends.cpu.memory import Rows
 from localllm.backends.cpu.pool import Pool
 from localllm.backends.cpu.rope import RopeTable
+from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes, Step
 from localllm.backends.cpu.weights import Matrix, Weights
-from localllm.kernels import attention, fields, heads, linear, norm, spans, states
+from localllm.kernels import attention, fields, heads, linear, norm, states
 from localllm.kernels.fields import float_bits, round_up
-from localllm.kernels.pages import GROUP, k_bytes, k_level, v_bytes
+from localllm.kernels.kinds import KINDS
 from localllm.program import Attention, Op, Program
 from quant.jit import Kernel
 from quant.rows import PANEL, SLOT_BYTES
 
-LATER = ("rope", "head_norm")  # done where attention's inputs are prepared
 ACTIVATIONS = {"silu": linear.SILU, "gelu": linear.GELU}
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """f32 rows at `address`, `stride` bytes apart."""
-
-    address: int
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class Panels:
-    """int8 panels of `blocks` blocks; a single token's lie at `lane` + lane * `lane_bytes`."""
-
-    address: int
-    blocks: int
-    lane: int
-    lane_bytes: int
-
-
-@dataclass(slots=True)
-class Place:
-    """Where a value stands, in one form or both."""
-
-    rows: Rows | None = None
-    panels: Panels | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An op of the table: units times how often the batch's `kind` counts, perhaps lane by lane."""
-
-    name: str
-    layer: int
-    kernel: Kernel
-    args: np.ndarray
-    units: int
-    kind: int
-    alone: bool = False
-    bytes: int = 0  # of weights it reads
-    products: int = 0  # multiply-adds a row
-
-
-@dataclass
-class Sizes:
-    """What buffers are made for."""
-
-    rows: int
-    wanted: int
-    lanes: int
-    context: int
-    pages: int
-    parts: int  # (task, KV head) units whose spans may be worked out apart
-
-
-@dataclass
-class Lowered:
-    """The table's steps, and the memory that outlives lowering."""
-
-    steps: list[Step] = field(default_factory=list)
-    memory: list[np.ndarray] = field(default_factory=list)
-    ropes: dict[object, RopeTable] = field(default_factory=dict)
-    pool: Pool | None = None
-    embedded: Rows | None = None
-    logits: Rows | None = None
-    hidden: Rows | None = None  # what the logits are made from
-
-
-class Lowering:
+class Lowering(Buffers):
     """One pass over a program's operations."""
 
     def __init__(self, program: Program, weights: Weights, sizes: Sizes, batch: int):
-        self.ops, self.weights, self.sizes, self.batch = program.ops, weights, sizes, batch
-        self.users: list[list[int]] = [[] for _ in self.ops]
-        for i, op in enumerate(self.ops):
-            for source in op.inputs:
-                self.users[source].append(i)
-        self.places: dict[int, Place] = {}
+        self.kind = KINDS[sizes.kv_type]
+        super().__init__(
+            program.ops, sizes, Lowered(pool=Pool(program.layers, sizes.pages, self.kind))
+        )
+        self.weights, self.batch = weights, batch
         self.fused: set[int] = set()
-        # Buffers nobody reads any more, by size and by the width of the rows they were made for.
-        self.free: dict[tuple[int, int], list[int]] = {}
-        self.sizes_of: dict[int, tuple[int, int]] = {}
-        self.shared: dict[tuple[str, int], int] = {}
-        self.out = Lowered(pool=Pool(program.layers, sizes.pages))
         self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
         self.wanted, self.tail, self.layer = False, False, -1
-        self.scratch_bytes = self._scratch_bytes(program.layers)
+        self.scratch_bytes = _scratch_bytes(program.layers)
         self.scratch = self._memory(sizes.lanes * self.scratch_bytes)
 
     def run(self) -> Lowered:
@@ -119,62 +47,6 @@ class Lowering:
                 getattr(self, f"_{op.kind}")(i, op)
             self._release(i)
         return self.out
-
-    # ---- memory -------------------------------------------------------------------------------
-
-    def _scratch_bytes(self, layers: list[Attention]) -> int:
-        chunk = fields.CHUNK * PANEL * 64
-        gated = 2 * 32 * 4 * linear.PART * PANEL + 128 * PANEL
-        need = [states.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
-        return round_up(max(chunk, gated, *need), 4096)
-
-    def _memory(self, size: int) -> int:
-        self.out.memory.append(aligned(size))
-        return self.out.memory[-1].ctypes.data
-
-    def _shared(self, name: str, size: int) -> int:
-        """Memory that every layer uses for the same thing."""
-        key = (name, size)
-        if key not in self.shared:
-            self.shared[key] = self._memory(size)
-        return self.shared[key]
-
-    def _buffer(self, size: int, width: int = 0) -> int:
-        """Memory for a value, used again when the value is dead.
-
-        Only by rows of the same width: what stands behind their ends stays zero, and is read.
-        """
-        free = self.free.get((size, width))
-        address = free.pop() if free else self._memory(size)
-        self.sizes_of[address] = size, width
-        return address
-
-    def _last_use(self, i: int) -> int:
-        """The last operation that reads a value; RoPE and head norms are done by attention."""
-        later = [self._last_use(u) if self.ops[u].kind in LATER else u for u in self.users[i]]
-        return max(later, default=i)
-
-    def _release(self, i: int) -> None:
-        """Free the buffers of values that nobody after operation i reads."""
-        dead = [j for j in self.places if self._last_use(j) <= i]
-        gone = {address for j in dead for address in _addresses(self.places.pop(j))}
-        alive = {address for place in self.places.values() for address in _addresses(place)}
-        for address in gone - alive:
-            if address in self.sizes_of:
-                self.free.setdefault(self.sizes_of.pop(address), []).append(address)
-
-    def _rows(self, width: int) -> Rows:
-        """Rows for a value; slack behind them for kernels that work in tiles."""
-        stride = round_up(width, 32) * 4
-        return Rows(self._buffer((self.sizes.rows + PANEL) * stride, width), stride)
-
-    def _panels(self, width: int, lanes: bool) -> Panels:
-        """Panels for a value; a single token's in each lane's own memory, or in one for all."""
-        blocks = width // 32
-        single = round_up(blocks * SLOT_BYTES, 64)
-        lane = self._buffer(single * (self.sizes.lanes if lanes else 1))
-        address = self._buffer(fields.panels(self.sizes.rows) * PANEL * blocks * SLOT_BYTES)
-        return Panels(address, blocks, lane, single if lanes else 0)
 
     def _block(self, size: int) -> np.ndarray:
         args = np.zeros(size, np.int64)
@@ -396,8 +268,7 @@ class Lowering:
         common = {
             "HEADS": a.heads, "KV_HEADS": a.kv_heads, "K_DIMS": a.k_dims, "V_DIMS": a.v_dims,
             "POOL": self.out.pool.layer(a.layer), "GROUP_BYTES": self.out.pool.group_bytes,
-            "HEAD_BYTES": GROUP * (k_bytes(a.k_dims) + v_bytes(a.v_dims)),
-            "K_BYTES": k_bytes(a.k_dims),
+            "HEAD_BYTES": self.out.pool.head_bytes(a), "K_BYTES": self.kind.k_bytes(a.k_dims),
         }  # fmt: skip
         q_out = self._shared("q", (self.sizes.rows + 8) * a.heads * a.k_dims * 2)
         scales = self._shared("scales", (self.sizes.rows + 8) * a.heads * 4)
@@ -409,7 +280,7 @@ class Lowering:
         self.wanted = self.wanted or last
 
     def _heads(self, op: Op, a: Attention, more: dict[str, int]) -> None:
-        args = self._block(heads.K_BYTES + 1)
+        args = self._block(heads.V_ROTATION + 1)
         sources = dict(zip("QKV", map(self._source, op.inputs), strict=True))
         for name, (rows, _, _) in sources.items():
             args[getattr(heads, name)], args[getattr(heads, f"STRIDE_{name}")] = _row(rows)
@@ -427,10 +298,32 @@ class Lowering:
             args[heads.ROPE], args[heads.ROPE_DIMS] = table.address, table.dims
             args[heads.ROPE_KIND] = table.kind
         args[heads.Q_SCALE] = float_bits(a.scale * states.LOG2_E)
-        args[heads.LEVEL] = k_level(a.k_dims)
+        args[heads.LEVEL] = self.kind.q_level(a.k_dims)
+        args[heads.ROTATION] = self.kind.rotation(a.k_dims)
+        args[heads.V_ROTATION] = self.kind.rotation(a.v_dims)
+        if self.kind.learns:
+            self._shape(args, a, sources)
         for name, value in more.items():
             args[getattr(heads, name)] = value
-        self._emit("heads", heads.heads, args, a.kv_heads, kind=fields.TOKENS)
+        self._emit("heads", self.kind.heads, args, a.kv_heads, kind=fields.TOKENS)
+
+    def _shape(self, args: np.ndarray, a: Attention, sources) -> None:
+        """Offsets and scales of K, nothing yet, for the model to learn."""
+        vectors = self.weights.vectors
+        gains = [
+            None if op is None else vectors[f"{op.weight}.weight"][: a.k_dims]
+            for _, _, op in sources.values()
+        ]
+        rope = sources["Q"][1]
+        shape = learn.empty(
+            len(self.out.steps), a, sources["Q"][0], sources["K"][0],
+            rope=rope and rope.rope, gains=gains[:2],
+            epsilon=next((op.epsilon for _, _, op in sources.values() if op), 0.0),
+        )  # fmt: skip
+        self.out.shapes.append(shape)
+        args[heads.CENTRES] = shape.centres.ctypes.data
+        args[heads.INVERSES] = shape.inverses.ctypes.data
+        args[heads.FACTORS] = shape.factors.ctypes.data
 
     def _spans(self, i: int, a: Attention, more: dict[str, int]) -> None:
         rows, panels = self._needs(i)
@@ -441,8 +334,9 @@ class Lowering:
             self._panels(width, lanes=not rows) if direct else None,
         )
         self.places[i] = place
-        args = self._block(states.SPAN_8 + 1)
-        for rows, kernel in spans.SPANS.items():
+        args = self._block(states.ROTATION + 1)
+        args[states.ROTATION] = self.kind.rotation(a.v_dims)
+        for rows, kernel in self.kind.spans.items():
             args[getattr(states, f"SPAN_{rows}")] = kernel.address
         part = states.part_bytes(a.v_dims, group)
         args[states.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
@@ -487,9 +381,12 @@ class Lowering:
         self._product([(i, self.out.logits, False)], "logits")
 
 
-def _addresses(place: Place) -> list[int]:
-    rows = [place.rows.address] if place.rows else []
-    return rows + ([place.panels.address, place.panels.lane] if place.panels else [])
+def _scratch_bytes(layers: list[Attention]) -> int:
+    """What the kernels of one lane work in."""
+    chunk = fields.CHUNK * PANEL * 64
+    gated = 2 * 32 * 4 * linear.PART * PANEL + 128 * PANEL
+    need = [states.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
+    return round_up(max(chunk, gated, *need), 4096)
 
 
 def _row(rows: Rows) -> tuple[int, int]:

@@ -1,8 +1,10 @@
 """Memory that kernels work in: aligned, zeroed, and taken from the system page by page."""
 
 import contextlib
+import ctypes
 import mmap
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +23,20 @@ class Arena:
         at, self.used = self.used, self.used + -(-size // LINE) * LINE
         assert self.used <= len(self.bytes), "the arena was reckoned too small"
         return self.bytes.ctypes.data + at
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """f32 rows at `address`, `stride` bytes apart."""
+
+    address: int
+    stride: int
+
+    def view(self, count: int) -> np.ndarray:
+        """The first of them as (count, stride / 4) f32; they must live on."""
+        size = count * self.stride
+        memory = memoryview((ctypes.c_char * size).from_address(self.address))
+        return np.frombuffer(memory, np.float32).reshape(count, -1)
 
 
 def _anonymous(size: int) -> mmap.mmap:

@@ -1,21 +1,24 @@
 """A model on the CPU: a batch checked and written down, one native call, logits."""
 
-import ctypes
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from localllm.backends.cpu import team
 from localllm.backends.cpu.batch import BatchMemory
-from localllm.backends.cpu.lower import Lowering, Rows, Sizes, Step
+from localllm.backends.cpu.learn import SAMPLE
+from localllm.backends.cpu.lower import Lowering
+from localllm.backends.cpu.steps import Sizes, Step
 from localllm.backends.cpu.team import Table, Team
 from localllm.backends.cpu.weights import Weights
 from localllm.batch import LOADING, PAGE, Batch
 from localllm.gguf import GGUF
 from localllm.kernels import pack
 from localllm.kernels.fields import SPAN
+from localllm.kernels.kinds import KINDS
 from localllm.program import Program
 from quant.jit import Kernel, compile_all
 from quant.target import TARGET
@@ -25,6 +28,7 @@ MOST_WANTED, MOST_SEQUENCES = 512, 256
 PRODUCTS = ("linear", "logits")  # kinds of operation that read a matrix
 CROWD = 4  # (row, KV head) pairs a lane, up to which spans of rows are worked out apart
 Progress = Callable[[str, int, int], None]
+Sample = Callable[[], Sequence[int]]
 
 
 class CPUModel:
@@ -32,7 +36,8 @@ class CPUModel:
 
     def __init__(
         self, gguf: GGUF, program: Program, *, lanes: int, context: int, pages: int,
-        max_rows: int = 512, progress: Progress | None = None, pin: bool | None = None,
+        max_rows: int = 512, kv_type: str = "f16", sample: Sample | None = None,
+        progress: Progress | None = None, pin: bool | None = None,
     ):  # fmt: skip
         self.program, self.gguf = program, gguf
         self.architecture = gguf.architecture
@@ -43,23 +48,29 @@ class CPUModel:
         self.max_wanted = min(self.max_wanted, max_rows)
         names = dict.fromkeys(op.weight for op in program.ops if op.kind in PRODUCTS)
         self.weights = Weights(gguf, names, program.ops[0].weight)
+        self.kind = KINDS[kv_type]
         compile_all(self._kernels(names), lanes, progress)
         self.team = Team(lanes, pin=sys.platform == "linux" if pin is None else pin)
-        self._load(names, lanes, progress)
+        self._load(names, lanes, kv_type, progress)
+        if self.kind.learns:
+            ids = sample() if sample else ()
+            self._learn(np.array(ids or range(0, self.vocab, self.vocab // SAMPLE + 1)))
 
     def _kernels(self, names) -> list[Kernel]:
-        from localllm.kernels import attention, heads, linear, norm, spans
+        from localllm.kernels import attention, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [*team.KERNELS, heads.heads, attention.attend, *spans.SPANS.values()]
+        own = [*team.KERNELS, self.kind.heads, attention.attend, *self.kind.spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
         return [f.product for f in formats] + own + [pack.pack] + [f.repack for f in formats]
 
-    def _load(self, names, lanes: int, progress: Progress | None) -> None:
+    def _load(self, names, lanes: int, kv_type: str, progress: Progress | None) -> None:
         spans = -(-self.context // SPAN)
         most = spans + CROWD * lanes
         crowd = CROWD * lanes / min(a.kv_heads for a in self.program.layers)
-        sizes = Sizes(self.max_rows, self.max_wanted, lanes, self.context, self.pages, most)
+        sizes = Sizes(
+            self.max_rows, self.max_wanted, lanes, self.context, self.pages, most, kv_type
+        )
         self.batch = BatchMemory(
             self.max_rows, self.max_sequences, spans * SPAN // PAGE + 8, most, crowd
         )
@@ -68,16 +79,35 @@ class CPUModel:
             self.weights.matrix(name)
         self.lowered = lowering.run()
         self.steps: list[Step] = self.lowered.steps
-        rows = [
-            (s.kernel.address, s.args.ctypes.data, s.units, s.kind, s.alone) for s in self.steps
-        ]
-        self.table = Table(rows, lanes)
-        self.embedded = _floats(self.lowered.embedded, self.max_rows)
-        self.logit_rows = _floats(self.lowered.logits, self.max_wanted)
-        self.hidden_rows = _floats(self.lowered.hidden, self.max_rows)
+        self.table = self._table(self.steps)
+        self.embedded = self.lowered.embedded.view(self.max_rows)
+        self.logit_rows = self.lowered.logits.view(self.max_wanted)
+        self.hidden_rows = self.lowered.hidden.view(self.max_rows)
         self._hidden = slice(0)  # those of the batch that was run last
         tell: Progress = progress or _silent
         self.weights.pack(self.team, partial(tell, LOADING))
+
+    def _table(self, steps: Sequence[Step]) -> Table:
+        rows = [(s.kernel.address, s.args.ctypes.data, s.units, s.kind, s.alone) for s in steps]
+        return Table(rows, self.team.lanes)
+
+    def _learn(self, sample: np.ndarray) -> None:
+        """The shapes of K, from a sample that goes through the model with none."""
+        count = min(SAMPLE, len(sample), self.context, self.pages * PAGE)
+        ids = sample[:count].astype(np.int32)
+        shapes, seen = self.lowered.shapes, [[] for _ in self.lowered.shapes]
+        cuts = [0, *(shape.step for shape in shapes)]
+        tables = [self._table(self.steps[a:b]) for a, b in itertools.pairwise(cuts)]
+        pages = np.arange(self.pages, dtype=np.int32)[None]
+        for first in range(0, count, self.max_rows):
+            part = ids[first : first + self.max_rows]
+            ends, start = np.array([0, len(part)], np.int32), np.array([first], np.int32)
+            self._write(Batch(part, ends, start, pages, part[:0]))
+            for shape, table, rows in zip(shapes, tables, seen, strict=True):
+                self.team.run(table, self.batch.fields)
+                rows.append(shape.read(len(part)))
+        for shape, rows in zip(shapes, seen, strict=True):
+            shape.learn(*(np.concatenate(x) for x in zip(*rows, strict=True)))
 
     @property
     def device(self) -> str:
@@ -91,16 +121,20 @@ class CPUModel:
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, overwritten by the next call. Raises BadRequest for a bad batch."""
-        self.batch.write(batch, self)
-        self._embed(batch.ids)
-        last = int(self.batch.positions[: len(batch.ids)].max())
-        for table in self.lowered.ropes.values():
-            table.reach(last)
+        self._write(batch)
         self.team.run(self.table, self.batch.fields)
         self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
         logits = self.logit_rows[: len(batch.wanted), : self.vocab]
         cap = self.program.ops[-1].scale
         return logits if not cap else cap * np.tanh(logits / cap)
+
+    def _write(self, batch: Batch) -> None:
+        """A batch, and what its tokens need, to where the kernels read it."""
+        self.batch.write(batch, self)
+        self._embed(batch.ids)
+        last = int(self.batch.positions[: len(batch.ids)].max())
+        for table in self.lowered.ropes.values():
+            table.reach(last)
 
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last, overwritten by the next."""
@@ -113,10 +147,6 @@ class CPUModel:
             rows *= np.float32(op.scale)
         self.embedded[: len(ids), : op.width] = rows
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy a page of KV in all layers."""
-        self.lowered.pool.copy(source, target)
-
     def close(self) -> None:
         """End the team's threads."""
         self.team.close()
@@ -124,10 +154,3 @@ class CPUModel:
 
 def _silent(stage: str, done: int, total: int) -> None:
     """Tell nobody."""
-
-
-def _floats(rows: Rows, count: int) -> np.ndarray:
-    """The memory of rows as (count, width) f32."""
-    size = count * rows.stride
-    memory = memoryview((ctypes.c_char * size).from_address(rows.address))
-    return np.frombuffer(memory, np.float32).reshape(count, -1)

@@ -1,0 +1,95 @@
+"""What int8 pages must know of a layer's K: offsets and scales, learned from a sample of text.
+
+A few dims of K can be a hundred times larger than the rest, and nearly the same for every token.
+Taking one vector from every K changes no softmax, for each row of scores loses one number; and a
+scale that is moved from K to Q changes no product. Both are fixed when the model is loaded, so
+that no bit of an answer depends on what else was asked.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from localllm.backends.cpu.memory import Rows
+from localllm.kernels.fields import round_up
+from localllm.program import Attention, Rope
+
+SAMPLE = 128  # tokens
+POSITIONS = 4096  # over which the offset, which turns with the position, is averaged
+LEAST = 1e-3  # of a layer's mean, that a ratio of K to Q counts as
+
+
+@dataclass(slots=True)
+class Shape:
+    """What becomes of one layer's K and Q after RoPE: (K - centre) * inverse, Q * factor.
+
+    The three are (kv_heads, dims rounded up to 32) f32 and are read by the layer's `heads` step,
+    whose number is `step` and whose inputs stand at `q` and `k`.
+    """
+
+    step: int
+    attention: Attention
+    q: Rows
+    k: Rows
+    rope: Rope | None
+    gains: tuple[np.ndarray | None, np.ndarray | None]  # of the norms of heads of Q and K
+    epsilon: float
+    centres: np.ndarray
+    inverses: np.ndarray
+    factors: np.ndarray
+
+    def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of the step's inputs: (count, heads, dims) Q and (count, kv_heads, dims) K."""
+        a = self.attention
+        pairs = ((self.q, a.heads, self.gains[0]), (self.k, a.kv_heads, self.gains[1]))
+        return tuple(self._heads(rows, count, heads, gain) for rows, heads, gain in pairs)
+
+    def _heads(self, rows: Rows, count: int, heads: int, gain) -> np.ndarray:
+        dims = self.attention.k_dims
+        x = rows.view(count)[:, : heads * dims].reshape(count, heads, dims).astype(np.float64)
+        if gain is None:
+            return x
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.epsilon) * gain
+
+    def learn(self, q: np.ndarray, k: np.ndarray) -> None:
+        """Fill in offsets and scales from a sample's Q and K before RoPE, position 0 first."""
+        a, first, second = self.attention, *self._pairs()
+        speeds, size = (np.array(self.rope.speeds), self.rope.magnitude) if len(first) else (0, 1)
+        k, turns = k[1:], size * np.exp(1j * np.outer(np.arange(POSITIONS), speeds))
+
+        def turned(x, turns):
+            y, z = x.copy(), (x[..., first] + 1j * x[..., second]) * turns
+            y[..., first], y[..., second] = z.real, z.imag
+            return y
+
+        def pooled(squares):
+            both = squares[..., first] + squares[..., second]
+            squares[..., first], squares[..., second] = both, both
+            return squares
+
+        centre = turned(k.mean(0), turns.mean(0))  # the first token's K is like no other's
+        if a.softcap:  # then the scores of a row do not move together
+            centre[:] = 0
+        spread = turned(k, turns[1 : 1 + len(k), None]) - centre
+        of_q = (q * q).reshape(len(q), a.kv_heads, -1, a.k_dims).mean((0, 2))
+        ratio = pooled((spread * spread).mean(0)) / np.maximum(pooled(of_q), 1e-30)
+        ratio = np.sqrt(ratio)
+        ratio /= np.maximum(ratio.mean(-1, keepdims=True), 1e-30)
+        factor = np.sqrt(np.maximum(ratio, LEAST))
+        self.centres[:, : a.k_dims] = centre
+        self.factors[:, : a.k_dims], self.inverses[:, : a.k_dims] = factor, 1 / factor
+
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which dims RoPE turns with which."""
+        turning = np.arange(2 * len(self.rope.speeds) if self.rope else 0)
+        if self.rope and self.rope.pairs == "neighbours":
+            return turning[::2], turning[1::2]
+        return turning[: len(turning) // 2], turning[len(turning) // 2 :]
+
+
+def empty(step: int, attention: Attention, q: Rows, k: Rows, **more) -> Shape:
+    """A shape that changes nothing yet."""
+    size = attention.kv_heads, round_up(attention.k_dims, 32)
+    ones = np.ones(size, np.float32)
+    parts = {"centres": 0 * ones, "inverses": ones, "factors": ones.copy()}
+    return Shape(step, attention, q, k, **more, **parts)
