@@ -11,6 +11,7 @@ import psutil
 
 from localllm import cgroup
 
+MOST_THREADS = 62  # of a team: who of it sleeps are bits of a word
 SLOW = 0.5  # a core below this share of the fastest one's speed holds the others up
 
 
@@ -54,6 +55,9 @@ def choose_threads(
     if quota is not None and quota < count:
         count = max(1, int(quota))
         why.append(f"cgroup quota of {quota:g} CPUs")
+    if count > MOST_THREADS:
+        count = MOST_THREADS
+        why.append(f"{MOST_THREADS} at most")
     return Threads(count, ", ".join(why).replace("1 physical cores", "1 physical core"))
 
 

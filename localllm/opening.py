@@ -112,6 +112,8 @@ def load(
     for what, value in (("context", context), ("threads", threads), ("chunk", prefill_chunk)):
         if value is not None and value < 1:
             raise BadRequest(f"The {what} is {value}; it must be at least 1.")
+    if threads is not None and threads > machine.MOST_THREADS:
+        raise BadRequest(f"A model takes {machine.MOST_THREADS} threads at most, not {threads}.")
     pages = None
     if gpu_layers == 0 or choose(device) == "cpu":
         planned = demand(name, plan(gguf, context, kv_type))

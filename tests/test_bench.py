@@ -16,6 +16,7 @@ from localllm.bench.grid import Case, grid, numbers
 from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours, ids_of
 from localllm.bench.peer import library
+from localllm.bench.profile import Operation, scaling
 from localllm.errors import BadRequest, Unavailable
 from localllm.gguf import GGUF
 
@@ -215,11 +216,26 @@ def test_a_profile_names_what_a_pass_does(tmp_path, kept_kernels, monkeypatch):
     monkeypatch.setattr(session, "keep", lambda: kept_kernels)
     path = tiny.write(tmp_path / "m.gguf", layers=3)
     cases = grid([24], [2], [0], [1])
-    for case, rows, remark in session.profiles(path, cases, 2, progress=lambda *_: None):
+    for each in session.profiles(path, cases, 2, progress=lambda *_: None):
+        rows = each.rows
         names = {row[0]: row for row in rows[1:]}
         assert any("attend" in name for name in names), names
         shares = [float(row[3].rstrip("%")) for row in rows[1:]]
         assert sum(shares) == pytest.approx(100, abs=1) and shares == sorted(shares, reverse=True)
-        assert "bound" in remark and case in cases
+        assert "bound" in each.remark and each.case in cases
     layers = [int(row[1]) for row in rows[1:]]
     assert max(layers) >= 3
+
+
+def test_what_operations_cost_as_threads_grow():
+    def operations(*seconds):
+        names = zip(("qkv", "attend"), seconds, strict=True)
+        return [Operation(name, {0: t}, 0, 0, waited=0.0) for name, t in names]
+
+    rows = scaling({1: operations(8e-6, 40e-6), 2: operations(4e-6, 25e-6)})
+    assert rows == [
+        ["operation", "us, 1 thread", "us, 2 threads", "times"],
+        ["attend", "40", "25", "1.60"],
+        ["qkv", "8", "4", "2.00"],
+        ["all", "48", "29", "1.66"],
+    ]

@@ -104,6 +104,26 @@ def table(operations: Sequence[Operation], bandwidth: float, rate: float) -> lis
     return rows
 
 
+def scaling(profiles: Mapping[int, Sequence[Operation]]) -> list[list[str]]:
+    """Rows of text, the head first: what operations cost by number of threads, slowest first.
+
+    "times": how many times as fast the last number of threads is as the first.
+    """
+    counts = list(profiles)
+    costs = [{op.name: op.seconds * 1e6 for op in profiles[count]} for count in counts]
+    whole = {"all": [sum(cost.values()) for cost in costs]}
+    each = {name: [cost[name] for cost in costs] for name in costs[0]}
+    order = dict(sorted(each.items(), key=lambda item: -item[1][-1]))
+    rows = [["operation", *(f"us, {_threads(count)}" for count in counts), "times"]]
+    for name, times in {**order, **whole}.items():
+        rows.append([name, *(f"{us:.0f}" for us in times), f"{times[0] / times[-1]:.2f}"])
+    return rows
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + "s" * (count > 1)
+
+
 def _span(values: Sequence[float]) -> str:
     """Least, middle and most."""
     low, middle, high = np.percentile(values, [0, 50, 100])

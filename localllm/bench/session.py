@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from localllm.bench.grid import Case
 from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours
 from localllm.bench.peer import Peers
-from localllm.bench.profile import furthest, profile, table
+from localllm.bench.profile import Operation, furthest, profile, table
 from localllm.gguf import GGUF
 from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
@@ -54,6 +55,16 @@ def bench(
                 peers.close()
 
 
+@dataclass(frozen=True)
+class Profile:
+    """A case's operations, also as rows of text (the head first), and which of them loses most."""
+
+    case: Case
+    operations: list[Operation]
+    rows: list[list[str]]
+    remark: str
+
+
 def profiles(
     path: Path,
     cases: Sequence[Case],
@@ -62,14 +73,15 @@ def profiles(
     device: str = "cpu",
     kv_type: str = "f16",
     progress: Progress,
-) -> Iterator[tuple[Case, list[list[str]], str]]:
-    """Of each case, its operations as rows of text (the head first), and which loses most."""
+) -> Iterator[Profile]:
+    """Of each case."""
     with opened(path, cases, threads, device, kv_type, progress) as (gguf, model):
         memory, rate = Memory(threads), min(rates(gguf, threads).values())
         for case in cases:
             operations, bandwidth = profile(Ours(model), case), memory.bandwidth()
-            yield (
+            yield Profile(
                 case,
+                operations,
                 table(operations, bandwidth, rate),
                 furthest(operations, bandwidth, rate),
             )

@@ -12,6 +12,7 @@ import threading
 import numpy as np
 
 from localllm.backends.cpu.memory import LINE, aligned
+from localllm.machine import MOST_THREADS
 from quant.jit import kernel
 from quant.later import inline
 from quant.simd import get_i64, put_i64
@@ -179,7 +180,7 @@ class Team:
     """`lanes` threads, the caller of `run` being one of them."""
 
     def __init__(self, lanes: int, pin: bool = False):
-        assert 1 <= lanes < 63
+        assert 1 <= lanes <= MOST_THREADS
         self.lanes, self.word = lanes, 1
         self.memory = aligned(LANE_WORDS + 2 * LINE * lanes)
         self.address = self.memory.ctypes.data

@@ -87,12 +87,12 @@ class Weights:
         names = list(self.loaded)
         while names:
             progress(len(self.loaded) - len(names), len(self.loaded))
-            group, jobs = [names.pop(0)], _Jobs()
+            group, runs = [names.pop(0)], _Runs()
             while names and sum(map(self._size, group)) + self._size(names[0]) <= GROUP:
                 group.append(names.pop(0))
             for name in group:
-                jobs.add(self.loaded[name], self.gguf.blocks(f"{name}.weight"))
-            jobs.run(team)
+                runs.add(self.loaded[name], self.gguf.blocks(f"{name}.weight"))
+            runs.pack(team)
             for name in group:
                 self.gguf.release(f"{name}.weight")
         progress(len(self.loaded), len(self.loaded))
@@ -115,12 +115,13 @@ class Weights:
         return form.unpack(blocks.reshape(-1, form.bytes)).reshape(len(ids), -1)
 
 
-class _Jobs:
-    """Matrices to repack in one walk of a team, one after the other."""
+class _Runs:
+    """Matrices to repack in one walk of a team."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, int, bool]] = []
-        self.kept: list[np.ndarray] = []  # what the rows point at
+        self.fields: list[int] = []  # of every run of tiles, as the kernel reads them
+        self.kept: list[np.ndarray] = []  # what they point at
+        self.tiles = 0
 
     def add(self, matrix: Matrix, blocks: np.ndarray) -> None:
         """blocks: (rows, bytes a row) as the file has them; the last tile is filled with zeros."""
@@ -132,16 +133,19 @@ class _Jobs:
             self._add(matrix, rest, whole, 1)
 
     def _add(self, matrix: Matrix, blocks: np.ndarray, tile: int, tiles: int) -> None:
-        fields = np.zeros(16, np.int64)
-        fields[pack.REPACK] = matrix.format.repack.address
-        fields[pack.SOURCE] = blocks.ctypes.data
-        fields[pack.TARGET] = matrix.address + tile * matrix.tile_bytes
-        fields[pack.BLOCKS] = matrix.columns // matrix.format.weights
-        fields[pack.STRIDE] = blocks.shape[1]
-        self.kept += [blocks, fields]
-        self.rows.append((pack.pack.address, fields.ctypes.data, tiles, ONCE, False))
+        run = {
+            pack.TILES: tiles, pack.REPACK: matrix.format.repack.address,
+            pack.SOURCE: blocks.ctypes.data, pack.TARGET: matrix.address + tile * matrix.tile_bytes,
+            pack.BLOCKS: matrix.columns // matrix.format.weights, pack.STRIDE: blocks.shape[1],
+        }  # fmt: skip
+        self.fields += [run[field] for field in range(pack.RUN_FIELDS)]
+        self.kept.append(blocks)
+        self.tiles += tiles
 
-    def run(self, team: Team) -> None:
+    def pack(self, team: Team) -> None:
+        args = np.array([0] * pack.FIRST_RUN + self.fields, np.int64)
+        args[pack.RUNS] = len(self.fields) // pack.RUN_FIELDS
         counts = np.zeros(BATCH_FIELDS, np.int64)
         counts[ONCE] = 1
-        team.run(Table(self.rows, team.lanes), counts)
+        row = (pack.pack.address, args.ctypes.data, self.tiles, ONCE, False)
+        team.run(Table([row], team.lanes), counts)
