@@ -175,8 +175,12 @@ class Bench:
         """The `openai` client in another process beside the Python API, in pairs."""
         pairs = []
         with serving(self.llm) as url:
+            tokens = max(TOKENS, int(1.5 * self._from_api(TOKENS)))
             for n in range(self.repeats):
-                measures = [self._from_api, lambda: self._from_client(url)]
+                measures = [
+                    lambda: self._from_api(tokens),
+                    lambda: self._from_client(url, tokens),
+                ]
                 rates = [measure() for measure in measures[:: -1 if n % 2 else 1]]
                 api, client = rates[:: -1 if n % 2 else 1]
                 pairs.append((1 - client / api, api, client))
@@ -186,13 +190,13 @@ class Bench:
         notes = f"{client:.1f} of {api:.1f} t/s; {spread}"
         yield Row("streaming costs, of the Python API", cost, goal, notes)
 
-    def _from_api(self) -> float:
+    def _from_api(self, tokens: int) -> float:
         asked = [{"role": "user", "content": "Tell me a long story."}]
-        stream = Stream(self.llm.chat(asked, max_tokens=TOKENS, **OPEN)).wait()
-        return (TOKENS - 1) / (stream.times[-1] - stream.times[0])
+        stream = Stream(self.llm.chat(asked, max_tokens=tokens, **OPEN)).wait()
+        return (tokens - 1) / (stream.times[-1] - stream.times[0])
 
-    def _from_client(self, url: str) -> float:
-        command = [sys.executable, CLIENT, url, self.llm.name, str(TOKENS)]
+    def _from_client(self, url: str, tokens: int) -> float:
+        command = [sys.executable, CLIENT, url, self.llm.name, str(tokens)]
         said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         return float(said["tokens"] / said["seconds"])
 
