@@ -15,6 +15,7 @@ from localllm.request import Event, Request
 
 T = TypeVar("T")
 WAITING = 1024  # requests that may wait for a place
+EACH = 60  # tokens a second that a reader with a pace still gets one by one
 UNREAD = 4  # events with logits that a reader may be behind
 CHECK = 0.5  # seconds between looks whether the engine still lives; lets Ctrl-C in on Windows
 
@@ -26,13 +27,14 @@ class Ticket:
     up to date at any time and final after it; `finish_reason` is None until then, and
     "stop", "length" or "cancelled" from then on. A ticket that nobody holds any more is cancelled.
 
-    pace: seconds from one look for Events to the next. All that came meanwhile is one Event, so
-    that a reader who need not see each token does not wake for each. The first is never held up.
+    pace: seconds from one look for Events to the next, while tokens come faster than a reader
+    could see. All that came meanwhile is one Event, so that nobody wakes for each token.
     """
 
     def __init__(self, request: Request, engine: Engine, loop: Loop, pace: float = 0.0):
         self.request = request
-        self._pace, self._look = pace, 0.0  # when to look again
+        self._pace = pace
+        self._look = self._looked = 0.0  # when to look again, and when that was last done
         self._held: Event | Ending | None = None  # came with the last look, to be given next
         self._engine, self._loop = engine, loop
         self._ending: Ending | None = None
@@ -103,8 +105,10 @@ class Ticket:
                 item.take(more)
             else:
                 self._held = more
-        tokens = isinstance(item, Event) and bool(item.ids)
-        self._look = time.perf_counter() + self._pace if tokens and self._held is None else 0.0
+        now, tokens = time.perf_counter(), len(item.ids) if isinstance(item, Event) else 0
+        quick = tokens > EACH * (now - self._looked)
+        self._look = now + self._pace if quick and self._held is None else 0.0
+        self._looked = now if tokens else self._looked
         return item
 
     def _next(self) -> Event | Ending:
