@@ -1,5 +1,6 @@
 """The command line: what it prints, what it returns, and how it stops."""
 
+import io
 import json
 import os
 import signal
@@ -20,9 +21,9 @@ from localllm.cli import app as cli
 from localllm.cli import options
 from localllm.cli.commands import answer
 from localllm.cli.printing import stats_line, write_table, write_text
-from localllm.cli.waiting import Waiting
 from localllm.engine.worker import Worker
 from localllm.llm import LLM
+from localllm.tui.waiting import Waiting
 
 TESTS = Path(__file__).parent
 
@@ -376,11 +377,30 @@ def test_numbers_stand_to_the_right(capsys):
 
 
 def test_waiting_names_a_stage_once_where_there_is_no_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("localllm.cli.waiting.PATIENCE", 0)
+    monkeypatch.setattr("localllm.tui.waiting.PATIENCE", 0)
     with Waiting() as waiting:
         for done in range(4):
             waiting("compiling", done, 3)
     assert capsys.readouterr().err == "compiling ...\n"
+
+
+def test_waiting_moves_on_a_terminal_while_nothing_is_reported(monkeypatch):
+    class Terminal(io.StringIO):
+        encoding = "ascii"
+
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("localllm.tui.waiting.PATIENCE", 0)
+    terminal = Terminal()
+    with Waiting(terminal) as waiting:
+        waiting("compiling", 1, 2)
+        end = time.monotonic() + 20
+        while terminal.getvalue().count("compiling") < 4 and time.monotonic() < end:
+            time.sleep(0.02)
+    shown = terminal.getvalue()
+    assert len({line[0] for line in shown.split("\r")[1:5]}) == 4, "the wheel has turned"
+    assert "############............ 1/2" in shown and shown.endswith("\r\x1b[K")
 
 
 def test_stats_line():

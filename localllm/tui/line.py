@@ -14,7 +14,8 @@ from localllm.tui.history import History
 from localllm.tui.interrupt import unechoed, wished
 from localllm.tui.reading import message, prompt_session
 from localllm.tui.session import Session
-from localllm.tui.terminal import CLEAR_LINE, DIM, RED, RESET, YELLOW, printable
+from localllm.tui.terminal import DIM, RED, RESET, YELLOW, printable
+from localllm.tui.waiting import Waiting
 
 INTERRUPTED = 130  # exit code
 TALLEST = 12  # lines of a message that is put back to be edited; more would hide why
@@ -48,6 +49,23 @@ def chat_loop(
     chat.desk.switches["stats"] = stats
     chat.desk.files.extend(files)
     return chat.run(model_name, input)
+
+
+class Raw:
+    """The output as something that Waiting can write to."""
+
+    def __init__(self, output: Output, live: bool):
+        self._output, self._live = output, live
+        self.encoding = output.encoding()
+
+    def isatty(self) -> bool:
+        return self._live
+
+    def write(self, text: str) -> None:
+        self._output.write_raw(text)
+
+    def flush(self) -> None:
+        self._output.flush()
 
 
 class Chat:
@@ -194,16 +212,8 @@ class Chat:
     def load(self, name: str) -> None:
         """Open a model with a line that says how far it is."""
 
-        def progress(stage: str, done: int, total: int) -> None:
-            if not self._plain:
-                share = f" {100 * done // total} %" if total else ""
-                self.write(f"{CLEAR_LINE}{DIM}{printable(stage)}{share}{RESET}")
-
-        try:
-            self.session.open(name, progress)
-        finally:
-            if not self._plain:
-                self.write(CLEAR_LINE)
+        with Waiting(Raw(self._output, not self._plain)) as waiting:
+            self.session.open(name, waiting)
         if server := self.session.llm.server:
             self.note(f"{name} is loaded in the server at {server}, which is asked.")
 

@@ -68,7 +68,7 @@ class Pane(Vertical):
         gone: the same model in a server that no longer answers.
         """
         self.status.model(name.rpartition("/")[2])  # of a path, the file
-        self.status.doing("opening …")
+        self.status.opening("opening")
         self._wanted = name
         begin(lambda: self._open_model(name, gone), f"opening {name}")
 

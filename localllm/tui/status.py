@@ -1,5 +1,6 @@
 """The line above the keys: the model, what the answer costs, how full the context is."""
 
+import itertools
 import time
 
 from textual.app import ComposeResult
@@ -8,6 +9,7 @@ from textual.widgets import Label
 
 from localllm.tui import meter
 from localllm.tui.feed import Feed
+from localllm.tui.waiting import TICK, WHEEL
 
 NARROW = 52  # columns below which the context is told in fewer words
 
@@ -25,7 +27,13 @@ class Status(Horizontal):
     def model(self, text: str) -> None:
         self.query_one("#model", Label).update(text)
 
+    def on_mount(self) -> None:
+        self._wheel = itertools.cycle(WHEEL)
+        self._turning = self.set_interval(TICK, self._turn, pause=True)
+        self._opening = ""
+
     def doing(self, text: str) -> None:
+        self._turning.pause()
         self.query_one("#doing", Label).update(text)
 
     def context(self, used: int, size: int | None) -> None:
@@ -42,9 +50,14 @@ class Status(Horizontal):
     def on_resize(self) -> None:
         self.context(*self._full)
 
-    def opening(self, stage: str, done: int, total: int) -> None:
-        share = f" {100 * done // total} %" if total else ""
-        self.doing(f"{stage}{share} …")
+    def opening(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """How far a model is with opening, behind a wheel that turns meanwhile."""
+        self._opening = stage + (f" {100 * done // total} %" if total else "")
+        self._turning.resume()
+        self._turn()
+
+    def _turn(self) -> None:
+        self.query_one("#doing", Label).update(f"{next(self._wheel)} {self._opening} …")
 
     def flowing(self, feed: Feed) -> None:
         """An answer under way: its speed, or how far the model is with reading the prompt."""

@@ -21,9 +21,9 @@ from localllm.cli.options import (
     with_sampling,
 )
 from localllm.cli.printing import say, stats_line, write_json, write_text
-from localllm.cli.waiting import Waiting
 from localllm.errors import BadRequest
 from localllm.tui import attach
+from localllm.tui.waiting import Waiting
 
 PANEL = "Answers"
 DEFAULT = catalog.DEFAULT  # the model of a command that names none

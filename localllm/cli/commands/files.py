@@ -9,8 +9,8 @@ import typer
 from localllm import catalog, store
 from localllm.cli.options import Json, Model, installed_names
 from localllm.cli.printing import say, write_json, write_table
-from localllm.cli.waiting import Waiting
 from localllm.errors import LocalLLMError, NotFound
+from localllm.tui.waiting import Waiting
 from localllm.units import size
 
 PANEL = "Models"

@@ -9,8 +9,8 @@ import typer
 
 from localllm.cli.options import Device, Json, KVType, Model
 from localllm.cli.printing import write_json, write_table
-from localllm.cli.waiting import Waiting
 from localllm.errors import BadRequest
+from localllm.tui.waiting import Waiting
 
 PANEL = "Machine"
 

@@ -10,8 +10,8 @@ import typer
 from localllm.cli.interrupt import stopping
 from localllm.cli.options import Context, Device, Json, KVType, Model, Threads
 from localllm.cli.printing import say, write_json, write_table
-from localllm.cli.waiting import Waiting
 from localllm.errors import NotFound
+from localllm.tui.waiting import Waiting
 
 PANEL = "Texts"
 
