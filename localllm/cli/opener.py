@@ -22,6 +22,7 @@ def opener(options: dict[str, Any], local: bool) -> Callable[[str, Progress], An
         served = from_server(name) if shares else None
         if served is not None:
             return served
+        progress("starting", 0, 1)  # a word while Numba is imported
         from localllm.llm import LLM
 
         return LLM.open(name, progress=progress, **options)

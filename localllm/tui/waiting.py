@@ -85,8 +85,8 @@ class Waiting:
         bar = self._bar[0] * full + self._bar[1] * (WIDTH - full)
         amounts = f"{done}/{total}" if total < MANY else f"{size(done)} of {size(total)}"
         elapsed = time.monotonic() - self._stage_since
-        told = f"{meter.seconds(elapsed)}"
-        if done and elapsed > SOON:
+        told = meter.seconds(elapsed)
+        if done and elapsed > SOON and total >= MANY:  # kernels take too unequal times to guess
             told = f"{meter.seconds(elapsed * (total - done) / done)} left"
         return f"{next(self._wheel)} {stage} {bar} {amounts}  {told}"
 
