@@ -81,10 +81,12 @@ class Waiting:
         self.out.flush()
 
     def _line(self, stage: str, done: int, total: int) -> str:
+        elapsed = time.monotonic() - self._stage_since
+        if total == 1:  # there is nothing to count
+            return f"{next(self._wheel)} {stage} {meter.seconds(elapsed)}"
         full = WIDTH * done // total
         bar = self._bar[0] * full + self._bar[1] * (WIDTH - full)
         amounts = f"{done}/{total}" if total < MANY else f"{size(done)} of {size(total)}"
-        elapsed = time.monotonic() - self._stage_since
         told = meter.seconds(elapsed)
         if done and elapsed > SOON and total >= MANY:  # kernels take too unequal times to guess
             told = f"{meter.seconds(elapsed * (total - done) / done)} left"
