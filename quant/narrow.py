@@ -10,9 +10,9 @@ import numpy as np
 from quant.later import inline
 from quant.simd import BYTES, LANES, bits, load_bytes, load_i8, splat_i32
 from quant.tiles import (
-    add_pairs,
     dot_narrow_rows,
     dot_pairs,
+    dot_sums,
     dot_wide_rows,
     int_zeros_like,
     narrow_zeros_like,
@@ -28,7 +28,7 @@ def pairs(low, high):
 @inline
 def widened(tiles, sums, factor):
     """Sums of two i16 a lane as one i32, times `factor`."""
-    return add_pairs(int_zeros_like(tiles), sums, splat_i32(np.int32(0x10001 * factor)))
+    return dot_sums(int_zeros_like(tiles), sums, splat_i32(np.int32(0x10001 * factor)))
 
 
 @inline
@@ -63,7 +63,7 @@ def fives(tiles, w, x):
     j = dot_narrow_rows(j, bits(d, -3, 31), bits(c, 2, 28) | bits(d, 0, 3), x + 12, 12, 32)
     last = bits(e, 2, 28) | bits(b, -1, 2) | bits(d, -2, 1)
     j = dot_narrow_rows(j, bits(e, -3, 31), last, x + 16, 12, 32)
-    return add_pairs(widened(tiles, i, 8), j, splat_i32(np.int32(0x80008)))
+    return dot_sums(widened(tiles, i, 8), j, splat_i32(np.int32(0x80008)))
 
 
 @inline
@@ -97,4 +97,4 @@ def eights(tiles, w, x):
     for g in range(0, 8, 2):
         v, u = load_bytes(w + BYTES * g), load_bytes(w + BYTES * (g + 1))
         high = dot_narrow_rows(high, bits(v, -4, 15), bits(u, -4, 15), x + 4 * g, 4, 32)
-    return add_pairs(i, high, splat_i32(np.int32(0x100010)))
+    return dot_sums(i, high, splat_i32(np.int32(0x100010)))

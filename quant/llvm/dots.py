@@ -148,7 +148,7 @@ def dot_wide_rows(context, ints, weights, others, pairs, address, distance, stri
 
 
 @intrinsic
-def add_pairs(context, ints, sums, pairs):
+def dot_sums(context, ints, sums, pairs):
     """ints[t] += the two i16 in each lane of sums[t] times those of `pairs`."""
 
     def generate(ctx, b, sig, args):
