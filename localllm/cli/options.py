@@ -61,7 +61,7 @@ GpuLayers = Annotated[
     str, typer.Option("--gpu-layers", help="Layers on the GPU: a number, or auto for what fits.")
 ]
 KVType = Annotated[
-    str, typer.Option("--kv-type", help="Type of the KV cache; a smaller one holds more context.")
+    str, typer.Option("--kv-type", help="Type of the KV cache: f16, or q8_0 in half the memory.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
