@@ -46,10 +46,6 @@ class Model(Protocol):
         """(H, width) f32 of the batch that was run last, after the last norm; valid as long."""
         ...
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy the K and V of one page, in all layers, to another."""
-        ...
-
     def close(self) -> None:
         """Give back threads and memory."""
         ...

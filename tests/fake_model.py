@@ -58,9 +58,6 @@ class FakeModel:
         digest = hashlib.shake_128(np.asarray(ids, np.int64).tobytes()).digest(2 * self.vocab)
         return np.frombuffer(digest, np.uint16).astype(np.float32) / 8192 - 4
 
-    def copy_page(self, source: int, target: int) -> None:
-        self.pool[target] = self.pool[source]
-
     def close(self) -> None:
         pass
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from interpreter import Interpreter, nmse
-from recorded import Part, Tensors, batch_of, logits, model_of
+from recorded import Tensors, logits, model_of
 
 from localllm.program import Attention, Rope
 
@@ -199,17 +199,4 @@ def test_a_page_that_was_used_before_leaves_no_trace(rng):
     want = logits(model, ids[1][:9])
     logits(model, ids[0])
     np.testing.assert_array_equal(logits(model, ids[1][:9]), want)
-    model.close()
-
-
-def test_a_copied_page_holds_the_same(rng):
-    tensors, program = layer(rng, numbers(), None)
-    model = model_of(tensors, program, pages=8)
-    ids = list(rng.integers(0, VOCAB, 40))
-    want = logits(model, ids)[32:]
-    for page in (0, 1):
-        model.copy_page(page, page + 4)
-    pages = np.array([4, 5, 6])
-    got = model.forward(batch_of(Part(ids[32:], pages, 32)))
-    np.testing.assert_array_equal(got, want)
     model.close()

@@ -125,15 +125,6 @@ def test_hidden_rows_beside_logits(architecture, opened):
     assert nmse(model.hidden(), want[[0, 1, 5, 30]]) < ROUNDED
 
 
-def test_a_page_is_copied_in_all_layers(opened):
-    _, model = opened()
-    want = logits(model, IDS[:33])[32]
-    for source, target in ((0, 9), (1, 4)):
-        model.copy_page(source, target)
-    got = model.forward(batch_of(Part(IDS[32:33], np.array([9, 4, 2]), 32)))
-    np.testing.assert_allclose(got[0], want, atol=1e-4)
-
-
 def test_a_softcap_bends_logits_and_scores(opened):
     """Programs of no architecture that is here yet: attention's own softcap."""
     file, model = opened()

@@ -32,10 +32,6 @@ class Pool:
             flat = pages.flatten(0, 1)
             flat.index_copy_(0, slots, rows.view(-1, *flat.shape[1:]).half())
 
-    def copy(self, source: int, target: int) -> None:
-        """Copy one page to another."""
-        self.k[target], self.v[target] = self.k[source], self.v[source]
-
 
 def page_bytes(attention: Attention) -> int:
     """Bytes of one page in one layer."""

@@ -66,11 +66,6 @@ class Runner:
         assert self.lowered.hidden is not None
         return self.lowered.hidden[rows].cpu().numpy()
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy a page of KV in all layers."""
-        for pool in self.lowered.pools:
-            pool.copy(source, target)
-
     @property
     def bytes(self) -> tuple[int, int, int]:
         """Bytes held on the device: weights, pages, buffers."""
@@ -116,10 +111,6 @@ class TorchModel:
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last."""
         return self.runner.hidden(self._hidden)
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy a page of KV in all layers."""
-        self.runner.copy_page(source, target)
 
     def close(self) -> None:
         """Give the device's memory back."""

@@ -72,11 +72,6 @@ class SplitModel:
         """(H, width) f32 of the batch that was run last."""
         return self.rest.hidden()
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy a page of KV in all layers, here and there."""
-        self.runner.copy_page(source, target)
-        self.rest.copy_page(source, target)
-
     def close(self) -> None:
         """Give back the device's memory, and end the team's threads."""
         device = self.runner.device
