@@ -12,7 +12,7 @@ import pytest
 from fake_doors import fake_doors
 from fakes_tui import FakeDelta, FakeLLM
 from screen import SMALL, Screen
-from textual.widgets import Label
+from textual.widgets import Input, Label, TextArea
 
 from localllm.errors import Unavailable
 from localllm.request import Logprob
@@ -71,6 +71,8 @@ def picture(snap_compare, tmp_path, monkeypatch):
     """picture(flow, llm, ...) plays a flow and compares what the screen shows then."""
     for name in ("NO_COLOR", "TMUX"):
         monkeypatch.delenv(name, raising=False)
+    for field in (Input, TextArea):
+        monkeypatch.setattr(field.cursor_blink, "_default", False)
 
     def take(flow, *llms, size=SMALL, theme=DARK):
         llms = llms or (FakeLLM("smollm2", context=8192),)
@@ -85,9 +87,6 @@ def picture(snap_compare, tmp_path, monkeypatch):
             doing = [*app.screen.query("#doing").results(Label)]
             await screen.until(lambda: not any(str(label.content) for label in doing))
             await screen.until(lambda: app.focused is None or app.focused.has_focus)
-            await pilot.pause()
-            for field in app.screen.query("Input, TextArea"):
-                field.cursor_blink = False
             await pilot.pause()
 
         try:
