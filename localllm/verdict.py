@@ -36,7 +36,7 @@ def remarks(report: dict[str, Any]) -> Iterator[str]:
     if report["instructions"] == "plain":
         yield "No vector instructions that the kernels know: expect a tenth of the usual speed."
     elif report["instructions"] == "avx2":
-        yield "AVX2 without VNNI: prompts take about twice as long as on newer processors."
+        yield "AVX2 without VNNI: prompts take about half as long again as on newer processors."
     quota = report["quota"]
     if quota is not None and quota < report["cores"]:
         yield f"A cgroup grants {quota:g} CPUs: more threads than that stand still in turns."

@@ -41,8 +41,8 @@ class Shape:
     def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Copies of the step's inputs: (count, heads, dims) Q and (count, kv_heads, dims) K."""
         a = self.attention
-        pairs = ((self.q, a.heads, self.gains[0]), (self.k, a.kv_heads, self.gains[1]))
-        return tuple(self._heads(rows, count, heads, gain) for rows, heads, gain in pairs)
+        of_q = self._heads(self.q, count, a.heads, self.gains[0])
+        return of_q, self._heads(self.k, count, a.kv_heads, self.gains[1])
 
     def _heads(self, rows: Rows, count: int, heads: int, gain) -> np.ndarray:
         dims = self.attention.k_dims

@@ -336,8 +336,8 @@ class Lowering(Buffers):
         self.places[i] = place
         args = self._block(states.ROTATION + 1)
         args[states.ROTATION] = self.kind.rotation(a.v_dims)
-        for rows, kernel in self.kind.spans.items():
-            args[getattr(states, f"SPAN_{rows}")] = kernel.address
+        for tile, kernel in self.kind.spans.items():
+            args[getattr(states, f"SPAN_{tile}")] = kernel.address
         part = states.part_bytes(a.v_dims, group)
         args[states.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)
         args[states.WINDOW] = a.window

@@ -95,7 +95,8 @@ class CPUModel:
         """The shapes of K, from a sample that goes through the model with none."""
         count = min(SAMPLE, len(sample), self.context, self.pages * PAGE)
         ids = sample[:count].astype(np.int32)
-        shapes, seen = self.lowered.shapes, [[] for _ in self.lowered.shapes]
+        shapes = self.lowered.shapes
+        seen: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in shapes]
         cuts = [0, *(shape.step for shape in shapes)]
         tables = [self._table(self.steps[a:b]) for a, b in itertools.pairwise(cuts)]
         pages = np.arange(self.pages, dtype=np.int32)[None]
