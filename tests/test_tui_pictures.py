@@ -87,7 +87,7 @@ def picture(snap_compare, tmp_path, monkeypatch):
             doing = [*app.screen.query("#doing").results(Label)]
             await screen.until(lambda: not any(str(label.content) for label in doing))
             await screen.until(lambda: app.focused is None or app.focused.has_focus)
-            await pilot.pause()
+            await at_rest(app, pilot)
 
         try:
             assert snap_compare(app, run_before=play, terminal_size=size)
@@ -111,6 +111,16 @@ LOOKS = pytest.mark.parametrize(
     [(SMALL, DARK), (WIDE, LIGHT)],
     ids=["small-dark", "wide-light"],
 )
+
+
+async def at_rest(app, pilot):
+    """Until the picture stays as it is, with what lies behind a dialog drawn too."""
+    before, now = "", app.export_screenshot()
+    while now != before:
+        for screen in app.screen_stack:
+            screen.refresh(layout=True)
+        await pilot.pause(0.05)
+        before, now = now, app.export_screenshot()
 
 
 @LOOKS

@@ -146,14 +146,19 @@ def soften(tile, count, pages, memory):
 
 
 @inline
-def quantise_weights(tile, count, pages, memory):
-    """Weights to 16 bits, of each row as its largest allows."""
-    level = np.float32(V_LEVEL)
+def scale_weights(memory, level, scales):
+    """From the largest weights of 8 rows: what makes them whole numbers up to `level`, and back."""
     for c in range(0, 32, 4 * LANES):
         largest = load_f32(memory + LARGEST + c)
         inverse = zero_below(splat_f32(level) / largest, largest, np.float32(TINY))
         store_f32(memory + INVERSE + c, inverse)
-        store_f32(memory + WEIGHT_SCALES + c, largest * splat_f32(np.float32(1) / level))
+        store_f32(scales + c, largest * splat_f32(np.float32(1) / level))
+
+
+@inline
+def quantise_weights(tile, count, pages, memory):
+    """Weights to 16 bits, of each row as its largest allows."""
+    scale_weights(memory, np.float32(V_LEVEL), memory + WEIGHT_SCALES)
     for row in range(count):
         inverse = splat_f32(get_f32(memory + INVERSE + 4 * row))
         scores, halves = memory + row * ROW_BYTES, memory + WEIGHTS + row * SPAN * 2

@@ -6,7 +6,7 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, arg
 from localllm.kernels.pages import BAND, GROUP, VECTORS, k_page
 from localllm.kernels.pages8 import BAND_BYTES, v_page
-from localllm.kernels.spans import span_kernels
+from localllm.kernels.spans import scale_weights, span_kernels
 from localllm.kernels.states import (
     FIRST,
     FIRST_Q,
@@ -23,7 +23,6 @@ from localllm.kernels.states import (
     ROW_BYTES,
     SCALE_STRIDE,
     SUMS,
-    TINY,
     WEIGHT_SCALES,
     WEIGHTS,
     entry,
@@ -43,7 +42,6 @@ from quant.simd import (
     store_f32,
     store_low_bytes,
     to_i32,
-    zero_below,
 )
 from quant.tiles import (
     dot_pairs,
@@ -95,12 +93,7 @@ def quantise_weights8(tile, count, pages, memory):
                 largest = maximum(largest, load_f32(scores + 4 * c))
             store_f32(memory + FIRST + row * BYTES, largest)
         store_peaks(memory + LARGEST, rows_at(tile, memory + FIRST, BYTES))
-        for c in range(0, 32, 4 * LANES):
-            largest = load_f32(memory + LARGEST + c)
-            inverse = splat_f32(np.float32(LEVEL)) / largest
-            store_f32(memory + INVERSE + c, zero_below(inverse, largest, np.float32(TINY)))
-            scale = largest * splat_f32(np.float32(1 / LEVEL))
-            store_f32(memory + WEIGHT_SCALES + NUMBERS * block + c, scale)
+        scale_weights(memory, np.float32(LEVEL), memory + WEIGHT_SCALES + NUMBERS * block)
         for row in range(count):
             inverse = splat_f32(get_f32(memory + INVERSE + 4 * row))
             scores, whole = memory + row * ROW_BYTES, memory + WEIGHTS + row * SPAN

@@ -50,13 +50,18 @@ def _sdot(b, acc, weights, x):
     return call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", _I, acc, weights, x)
 
 
-def _plain(b, acc, weights, x):
-    wide = ir.VectorType(I16, 4 * LANES)
-    products = b.mul(b.sext(weights, wide), b.sext(x, wide))
+def _add_fours(b, acc, products):
+    """acc + the sum of each four i16."""
     for k in range(4):
         part = shuffle(b, products, products, range(k, 4 * LANES, 4))
         acc = b.add(acc, b.sext(part, _I))
     return acc
+
+
+def _plain(b, acc, weights, x):
+    wide = ir.VectorType(I16, 4 * LANES)
+    products = b.mul(b.sext(weights, wide), b.sext(x, wide))
+    return _add_fours(b, acc, products)
 
 
 _dot = {"avx2": _avx2, "neon-dotprod": _sdot, "plain": _plain}.get(TARGET.name, _vnni)
@@ -194,10 +199,7 @@ def _unsigned(b, acc, x, y):
         return _sdot(b, shift, b.xor(x, const(_B, 0x80)), y)
     wide = ir.VectorType(I16, 4 * LANES)
     products = b.mul(b.zext(x, wide), b.sext(y, wide))
-    for k in range(4):
-        part = shuffle(b, products, products, range(k, 4 * LANES, 4))
-        acc = b.add(acc, b.sext(part, _I))
-    return acc
+    return _add_fours(b, acc, products)
 
 
 @intrinsic

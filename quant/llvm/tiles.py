@@ -107,31 +107,25 @@ def store_rows(context, tiles, address, stride):
     return types.void(tiles, types.intp, types.intp), generate
 
 
-@intrinsic
-def rows_at(context, tiles, address, stride):
-    """As many vectors of f32: vector t from address + t * stride."""
+def _rows_reader(element):
+    """As many vectors of that type: vector t from address + t * stride."""
 
-    def generate(ctx, b, sig, args):
-        def one(t, _):
-            return b.load(at(b, place_of(b, args[1], args[2], t), _F), align=4)
+    @intrinsic
+    def rows(context, tiles, address, stride):
+        kind = types.UniTuple(element, tiles.count)
 
-        return each(b, tiles, one)
+        def generate(ctx, b, sig, args):
+            def one(t, _):
+                return b.load(at(b, place_of(b, args[1], args[2], t), element.llvm), align=4)
 
-    return tiles(tiles, types.intp, types.intp), generate
+            return each(b, kind, one)
+
+        return kind(tiles, types.intp, types.intp), generate
+
+    return rows
 
 
-@intrinsic
-def int_rows_at(context, tiles, address, stride):
-    """The same for i32."""
-    kind = types.UniTuple(i32v, tiles.count)
-
-    def generate(ctx, b, sig, args):
-        def one(t, _):
-            return b.load(at(b, place_of(b, args[1], args[2], t), _I), align=4)
-
-        return each(b, kind, one)
-
-    return kind(tiles, types.intp, types.intp), generate
+rows_at, int_rows_at = _rows_reader(f32v), _rows_reader(i32v)
 
 
 @intrinsic
