@@ -93,6 +93,12 @@ def test_text_that_is_certain_does_not_wait():
     assert parts.push("x>") == [Piece("text", " <toolx>")]
 
 
+@pytest.mark.parametrize("text", ["<", "[TOOL", "<think", " <tool"])
+def test_what_only_begins_a_mark_is_shown_at_the_end(text):
+    for dialect in (None, *DIALECTS):
+        assert "".join(part for _, part in run(text, dialect, ["f"])).strip() == text.strip()
+
+
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
 MARKS += ["```json\n", "\n```", "<tools>", "</tools>"]
 WORDS = st.lists(st.sampled_from([*MARKS, F, "{", "}", "a", " ", "\n", "<", "tool", "f", '"']))

@@ -99,7 +99,7 @@ class Parts:
             return pieces + _some("thinking", held.rstrip())
         if self._step == self._call:
             return pieces + self._read(held)
-        return pieces + ([] if self._fresh and self._dialect else _some("text", held))
+        return pieces + _some("text", held.lstrip() if self._fresh and self._dialect else held)
 
     def _run(self) -> Iterator[Piece]:
         while (pieces := self._step()) is not None:

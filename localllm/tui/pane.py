@@ -140,10 +140,12 @@ class Pane(Vertical):
     async def answer(self) -> None:
         """Have the question at the end answered."""
         self.waiting = self.talk.llm is None
-        if not self.waiting and self.talk.unanswered:
-            feed = self.talk.answer()
-            begin(feed.run, "answer")
-        await self.show()
+        feed = self.talk.answer() if not self.waiting and self.talk.unanswered else None
+        try:
+            await self.show()
+        finally:  # not before its bubble is there, which would miss the end of a quick answer
+            if feed is not None:
+                begin(feed.run, "answer")
 
     @property
     def busy(self) -> bool:
