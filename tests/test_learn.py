@@ -63,6 +63,11 @@ def test_a_softcap_leaves_scores_where_they_are(rows):
     assert learned(None, *rows).centres[:, :DIMS].all()
 
 
+def test_a_sample_of_one_token_teaches_nothing(rows):
+    shape = learned(Rope("halves", (1.0, 0.0)), rows[0][:1], rows[1][:1])
+    assert not shape.centres.any() and (shape.factors == 1).all() and (shape.inverses == 1).all()
+
+
 def test_a_silent_sample(rows):
     """Zeros give no scale to divide by."""
     shape = learned(None, rows[0] * 0, rows[1] * 0)

@@ -52,10 +52,16 @@ class Shape:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.epsilon) * gain
 
     def learn(self, q: np.ndarray, k: np.ndarray) -> None:
-        """Fill in offsets and scales from a sample's Q and K before RoPE, position 0 first."""
+        """Fill in offsets and scales from a sample's Q and K before RoPE, position 0 first.
+
+        q (T, heads, dims), k (T, kv_heads, dims). A sample of a single token teaches nothing.
+        """
+        if len(k) < 2:
+            return
         a, first, second = self.attention, *self._pairs()
-        speeds, size = (np.array(self.rope.speeds), self.rope.magnitude) if len(first) else (0, 1)
-        k, turns = k[1:], size * np.exp(1j * np.outer(np.arange(POSITIONS), speeds))
+        speeds = np.array(self.rope.speeds if self.rope else ())
+        size = self.rope.magnitude if self.rope else 1.0
+        k, turns = k[1:], size * np.exp(1j * np.outer(np.arange(1, len(k)), speeds))
 
         def turned(x, turns):
             y, z = x.copy(), (x[..., first] + 1j * x[..., second]) * turns
@@ -67,10 +73,11 @@ class Shape:
             squares[..., first], squares[..., second] = both, both
             return squares
 
-        centre = turned(k.mean(0), turns.mean(0))  # the first token's K is like no other's
+        # The first token's K is like no other's, and was left out.
+        centre = turned(k.mean(0), size * _mean_turn(speeds))
         if a.softcap:  # then the scores of a row do not move together
             centre[:] = 0
-        spread = turned(k, turns[1 : 1 + len(k), None]) - centre
+        spread = turned(k, turns[:, None]) - centre
         of_q = (q * q).reshape(len(q), a.kv_heads, -1, a.k_dims).mean((0, 2))
         ratio = pooled((spread * spread).mean(0)) / np.maximum(pooled(of_q), 1e-30)
         ratio = np.sqrt(ratio)
@@ -85,6 +92,12 @@ class Shape:
         if self.rope and self.rope.pairs == "neighbours":
             return turning[::2], turning[1::2]
         return turning[: len(turning) // 2], turning[len(turning) // 2 :]
+
+
+def _mean_turn(speeds: np.ndarray) -> np.ndarray:
+    """The mean over POSITIONS of e**(i position speed): a geometric series, 1 for what stands."""
+    angle = 1j * np.where(speeds, speeds, 1)
+    return np.where(speeds, np.expm1(POSITIONS * angle) / (POSITIONS * np.expm1(angle)), 1)
 
 
 def empty(step: int, attention: Attention, q: Rows, k: Rows, **more) -> Shape:
