@@ -122,6 +122,7 @@ def rates(model: Model, gguf: GGUF, speed: float, result: Result) -> None:
     """Tokens/s of each case: the middle of a few runs after two that do not count."""
     ours = Ours(model)
     for case in CASES:
+        ours.prepare(case)
         for _ in range(2):  # a graph is captured when a shape comes for the third time
             ours.run(case)
         seconds = statistics.median(ours.run(case) for _ in range(REPEATS))

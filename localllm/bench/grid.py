@@ -3,11 +3,12 @@
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localllm.errors import BadRequest
 
 MOST = 1000  # numbers that one list may expand to
+PASS, FEW = 512, 8  # tokens of a prompt's pass; of a generation that only warms up
 RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 
 
@@ -36,6 +37,13 @@ class Case:
     def total(self) -> int:
         """Tokens that count."""
         return self.tokens * self.batch
+
+    @property
+    def short(self) -> "Case":
+        """Passes of the same shape, but few of them: enough to warm up."""
+        if self.kind == "pp":
+            return replace(self, tokens=min(self.tokens, PASS), batch=1)
+        return replace(self, tokens=min(self.tokens, FEW))
 
 
 def numbers(text: str) -> list[int]:

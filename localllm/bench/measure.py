@@ -10,6 +10,9 @@ from localllm.bench.costs import Costs
 from localllm.bench.grid import Case
 
 PAUSE = 0.3  # seconds between two sides: threads of the one before stop spinning
+REPEATS = 3
+LONG = 20.0  # seconds of a case's runs after which there are no more of them, unless asked for
+SLOW, WORSE = 1.0, 1.5  # a warm-up of so many seconds, and times the best peer's: out of the race
 
 
 class Side(Protocol):
@@ -27,7 +30,7 @@ class Row:
     case: Case
     threads: int
     seconds: list[float] = field(default_factory=list)
-    peers: list[list[float]] = field(default_factory=list)  # seconds of each peer
+    peers: list[list[float]] = field(default_factory=list)  # seconds of each; none: left out
     bandwidths: list[float] = field(default_factory=list)  # bytes/s, measured beside each run
     bytes_read: int = 0
     least_seconds: float = 0.0  # what multiply-adds alone would take
@@ -47,7 +50,7 @@ class Row:
     @property
     def peer_tokens_per_second(self) -> float | None:
         """The median of the better peer."""
-        medians = [statistics.median(seconds) for seconds in self.peers]
+        medians = [statistics.median(seconds) for seconds in self.peers if seconds]
         return self.case.total / min(medians) if medians else None
 
     @property
@@ -74,15 +77,16 @@ def measure(
     threads: int,
     ours: Side,
     peers: Sequence[Side],
-    repeats: int,
+    repeats: int | None,
     costs: Costs,
     rates: Mapping[str, float],
     bandwidth: Callable[[], float],
     progress: Callable[[str, int, int], None],
 ) -> Iterator[Row]:
-    """A row for each case; one run of each side before the first that counts.
+    """A row for each case, as soon as it is done; each side has warmed up before.
 
-    rates: multiply-adds/s of each block format; bandwidth: measures memory now, bytes/s.
+    repeats: None is REPEATS, but no more once they have taken LONG; rates: multiply-adds/s of each
+    block format; bandwidth: measures memory now, bytes/s.
     """
     for case in cases:
         row = Row(name, case, threads, peers=[[] for _ in peers])
@@ -90,16 +94,29 @@ def measure(
         needed = costs.multiply_adds(case)
         if needed.keys() <= rates.keys():
             row.least_seconds = sum(count / rates[kind] for kind, count in needed.items())
-        for side in (ours, *peers):
-            side.prepare(case)
-            side.run(case)
-        for done in range(repeats):
-            progress(case.name, done, repeats)
+        racing = _warmed_up(case, ours, peers, progress)
+        for done in range(repeats or REPEATS):
+            if repeats is None and sum(map(sum, [row.seconds, *row.peers])) > LONG:
+                break
+            progress(case.name, done, repeats or REPEATS)
             row.seconds.append(ours.run(case))
             row.bandwidths.append(bandwidth())
-            for times, peer in zip(row.peers, peers, strict=True):
+            for i in racing:
                 time.sleep(PAUSE)
-                times.append(peer.run(case))
+                row.peers[i].append(peers[i].run(case))
             if peers:
                 time.sleep(PAUSE)
         yield row
+
+
+def _warmed_up(
+    case: Case, ours: Side, peers: Sequence[Side], progress: Callable[[str, int, int], None]
+) -> list[int]:
+    """Every side ready, after a few passes; the peers that are no hopeless case among theirs."""
+    taken = []
+    for number, side in enumerate((ours, *peers)):
+        progress(f"{case.name}: warming up", number, 1 + len(peers))
+        side.prepare(case)
+        taken.append(side.run(case.short))
+    best = min(taken[1:], default=0.0)
+    return [i for i, t in enumerate(taken[1:]) if t < SLOW or t <= WORSE * best]

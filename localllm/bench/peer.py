@@ -84,7 +84,7 @@ class Peer:
         options = self.api.llama_context_default_params()
         options.n_ctx = batch * -(-longest // PAGE) * PAGE
         options.n_batch = options.n_ubatch = max(UBATCH, batch)
-        options.n_seq_max, options.kv_unified = batch, True
+        options.n_seq_max, options.kv_unified = batch, False  # faster than all in one stretch
         options.n_threads = options.n_threads_batch = threads
         options.flash_attn_type = int(flash)
         if kv_type != "f16":
@@ -93,36 +93,51 @@ class Peer:
         if not self.context:
             raise Unavailable("llama.cpp cannot make a context for this benchmark.")
         self.memory = self.api.llama_get_memory(self.context)
+        self._held = [0] * batch  # tokens that are computed of each sequence
 
     def prepare(self, case: Case) -> None:
-        """Compute what comes before: not measured."""
-        self.api.llama_memory_clear(self.memory, True)
-        if case.depth:
-            self._prompts(case, 0, case.depth)
+        """What comes before, unless an earlier case had it: computed once, then copied to the
+        other sequences. Not measured; the copy is made in the next pass."""
+        if self._held[0] < case.depth:
+            self._prompt(0, self._held[0], case.depth)
+        self._cut(case)
+        for sequence in range(1, case.batch):
+            if self._held[sequence] < case.depth:
+                self.api.llama_memory_seq_rm(self.memory, sequence, -1, -1)
+                self.api.llama_memory_seq_cp(self.memory, 0, sequence, -1, -1)
+                self._held[sequence] = case.depth
+
+    def _cut(self, case: Case) -> None:
+        """Forget what lies behind the case's depth."""
+        for sequence in range(case.batch):
+            self.api.llama_memory_seq_rm(self.memory, sequence, case.depth, -1)
+            self._held[sequence] = min(self._held[sequence], case.depth)
 
     def run(self, case: Case) -> float:
         """Seconds for the case's tokens."""
-        for sequence in range(case.batch):
-            self.api.llama_memory_seq_rm(self.memory, sequence, case.depth, -1)
+        self._cut(case)
         since = time.perf_counter()
         if case.kind == "pp":
-            self._prompts(case, case.depth, case.length)
+            for sequence in range(case.batch):
+                self._prompt(sequence, case.depth, case.length)
         else:
             self._generation(case)
         return time.perf_counter() - since
 
-    def _prompts(self, case: Case, start: int, end: int) -> None:
-        ids = ids_of(case, self.vocab)
-        for sequence in range(case.batch):
-            for first in range(start, end, UBATCH):
-                rows = ids[sequence, first : min(end, first + UBATCH)]
-                where = range(first, first + len(rows))
-                self._decode(rows, where, [sequence] * len(rows), len(rows) - 1)
+    def _prompt(self, sequence: int, start: int, end: int) -> None:
+        ids = ids_of(end, self.vocab)
+        for first in range(start, end, UBATCH):
+            rows = ids[first : first + UBATCH]
+            where = range(first, first + len(rows))
+            self._decode(rows, where, [sequence] * len(rows), len(rows) - 1)
+        self._held[sequence] = end
 
     def _generation(self, case: Case) -> None:
-        ids = ids_of(case, self.vocab)
+        ids = ids_of(case.length, self.vocab)
         for position in range(case.depth, case.length):
-            self._decode(ids[:, position], [position] * case.batch, range(case.batch), 0)
+            ids_now = ids[position : position + 1].repeat(case.batch)
+            self._decode(ids_now, [position] * case.batch, range(case.batch), 0)
+        self._held[: case.batch] = [case.length] * case.batch
 
     def _decode(self, ids: np.ndarray, positions: Any, sequences: Any, wanted: int) -> None:
         """One llama_decode; logits from row `wanted` on."""

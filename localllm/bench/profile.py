@@ -83,25 +83,31 @@ def _grouped(steps: Sequence[Any], seconds: np.ndarray, case: Case) -> list[Oper
     return found
 
 
-def table(operations: Sequence[Operation], bandwidth: float, rate: float) -> list[list[str]]:
-    """Rows of text, the head first; the slowest operation comes first."""
+def records(operations: Sequence[Operation], bandwidth: float, rate: float) -> list[dict[str, Any]]:
+    """Each operation as plain data, the slowest first; None where there is nothing to tell.
+
+    Times in microseconds, of one run of the case; bound_us is the least they could be.
+    """
     whole = sum(op.seconds for op in operations)
-    rows = [["operation", "layers", "us", "share", "us a layer", "GB/s", "G/s", "% of bound"]]
+    found = []
     for op in sorted(operations, key=lambda op: -op.seconds):
+        low, middle, high = np.percentile(list(op.layers.values()), [0, 50, 100]) * 1e6
         least = op.least(bandwidth, rate)
-        rows.append(
-            [
-                op.name,
-                str(len(op.layers)),
-                f"{op.seconds * 1e6:.0f}",
-                f"{op.seconds / whole:.1%}",
-                _span([seconds * 1e6 for seconds in op.layers.values()]),
-                f"{op.bytes / op.seconds / 1e9:.1f}" if op.bytes else "",
-                f"{op.products / op.seconds / 1e9:.0f}" if op.products else "",
-                f"{least / op.seconds:.0%}" if least else "",
-            ]
-        )
-    return rows
+        values = {
+            "us": op.seconds * 1e6,
+            "share_percent": 100 * op.seconds / whole,
+            "us_a_layer_least": float(low),
+            "us_a_layer_median": float(middle),
+            "us_a_layer_most": float(high),
+            "us_waited": op.waited * 1e6,
+            "gb_per_second": op.bytes / op.seconds / 1e9 or None,
+            "g_multiply_adds_per_second": op.products / op.seconds / 1e9 or None,
+            "bound_us": least * 1e6 or None,
+            "bound_percent": 100 * least / op.seconds or None,
+        }
+        rounded = {name: None if v is None else round(v, 2) for name, v in values.items()}
+        found.append({"operation": op.name, "layers": len(op.layers), **rounded})
+    return found
 
 
 def scaling(profiles: Mapping[int, Sequence[Operation]]) -> list[list[str]]:
@@ -122,12 +128,6 @@ def scaling(profiles: Mapping[int, Sequence[Operation]]) -> list[list[str]]:
 
 def _threads(count: int) -> str:
     return f"{count} thread" + "s" * (count > 1)
-
-
-def _span(values: Sequence[float]) -> str:
-    """Least, middle and most."""
-    low, middle, high = np.percentile(values, [0, 50, 100])
-    return f"{low:.0f} {middle:.0f} {high:.0f}"
 
 
 def furthest(operations: Sequence[Operation], bandwidth: float, rate: float) -> str:

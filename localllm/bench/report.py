@@ -1,21 +1,22 @@
-"""Rows of a benchmark as JSON, CSV and Markdown."""
+"""Rows of a benchmark as plain data, and as lines of a Markdown table."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localllm.bench.measure import Row
 
 DIGITS = 2
+Record = dict[str, Any]
 
 
-def record(row: Row) -> dict[str, Any]:
+def record(row: Row) -> Record:
     """One row as plain data; the peer's columns only when there was a peer."""
-    values: dict[str, Any] = {
+    values: Record = {
         "model": row.model,
         "test": row.case.name,
         "threads": row.threads,
+        "runs": len(row.seconds),
         "tokens_per_second": round(row.tokens_per_second, DIGITS),
         "stddev": round(row.stddev, DIGITS),
     }
@@ -32,44 +33,87 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def as_csv(records: Sequence[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()
+@dataclass(frozen=True)
+class Column:
+    """A title, what stands below it, and how wide most of that is."""
+
+    title: str
+    show: Callable[[Record], str]
+    width: int
+    text: bool = False  # to the left
+
+    @property
+    def cells(self) -> int:
+        return max(self.width, len(self.title))
 
 
-COLUMNS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
-    ("model", lambda r: r["model"]),
-    ("test", lambda r: r["test"]),
-    ("threads", lambda r: str(r["threads"])),
-    ("t/s", lambda r: f"{r['tokens_per_second']:.1f} ± {r['stddev']:.1f}"),
-    ("llama.cpp", lambda r: _number(r.get("peer_tokens_per_second"))),
-    ("ratio", lambda r: _number(r.get("ratio"), 2)),
-    ("% of bandwidth", lambda r: _number(r["bandwidth_percent"], 0)),
-    ("GB/s", lambda r: _number(r["bandwidth_gb_per_second"])),
-    ("% of multiply-adds", lambda r: _number(r["peak_percent"], 0)),
+def _number(name: str, digits: int = 1) -> Callable[[Record], str]:
+    return lambda r: "" if r.get(name) is None else f"{r[name]:.{digits}f}"
+
+
+def _speed(r: Record) -> str:
+    spread = f" ± {r['stddev']:.1f}" if r["runs"] > 1 else ""
+    return f"{r['tokens_per_second']:.1f}{spread}"
+
+
+def _layers(r: Record) -> str:
+    """Least, middle and most."""
+    return " ".join(f"{r['us_a_layer_' + which]:.0f}" for which in ("least", "median", "most"))
+
+
+NAMES = [
+    Column("model", lambda r: r["model"], 18, text=True),
+    Column("test", lambda r: r["test"], 13, text=True),
+    Column("threads", lambda r: str(r["threads"]), 7),
+    Column("t/s", _speed, 15),
+]
+PEER = [
+    Column("llama.cpp", _number("peer_tokens_per_second"), 9),
+    Column("ratio", _number("ratio", 2), 5),
+]
+SHARES = [
+    Column("% of bandwidth", _number("bandwidth_percent", 0), 14),
+    Column("GB/s", _number("bandwidth_gb_per_second"), 5),
+    Column("% of multiply-adds", _number("peak_percent", 0), 18),
+]
+OPERATIONS = [
+    Column("operation", lambda r: r["operation"], 9, text=True),
+    Column("layers", lambda r: str(r["layers"]), 6),
+    Column("us", _number("us", 0), 6),
+    Column("share", lambda r: f"{r['share_percent']:.1f}%", 6),
+    Column("us a layer", _layers, 10),
+    Column("GB/s", _number("gb_per_second"), 5),
+    Column("G/s", _number("g_multiply_adds_per_second", 0), 4),
+    Column("% of bound", _number("bound_percent", 0), 10),
 ]
 
 
-def _number(value: float | None, digits: int = 1) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def columns(peer: bool) -> list[Column]:
+    """Of a benchmark's table."""
+    return [*NAMES, *(PEER if peer else ()), *SHARES]
 
 
-def markdown(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Lines of a table, columns that are all empty left out, text to the left."""
-    cells = [[show(record) for _, show in COLUMNS] for record in records]
-    kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    head = [COLUMNS[i][0] for i in kept]
-    rows = [[row[i] for i in kept] for row in cells]
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(kept))]
-    line = ["-" * w if i < 2 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    aligned = [
-        [
-            t.ljust(w) if i < 2 else t.rjust(w)
-            for i, (t, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in [head, line, *rows]
-    ]
-    return ["| " + " | ".join(row) + " |" for row in aligned]
+def head(columns: Sequence[Column]) -> list[str]:
+    """The two lines above rows that are written one by one, as they come."""
+    rules = ["-" * c.cells if c.text else "-" * (c.cells - 1) + ":" for c in columns]
+    return [_line([c.title for c in columns], columns), _line(rules, columns)]
+
+
+def line(columns: Sequence[Column], record: Record) -> str:
+    """One such row."""
+    return _line([c.show(record) for c in columns], columns)
+
+
+def markdown(records: Sequence[Record], columns: Sequence[Column] | None = None) -> list[str]:
+    """A whole table: each column as wide as it must be, those that are all empty left out."""
+    every = columns or [*NAMES, *PEER, *SHARES]
+    kept = [c for c in every if any(c.show(r) for r in records)]
+    fitted = [replace(c, width=max(len(c.show(r)) for r in records)) for c in kept]
+    return [*head(fitted), *(line(fitted, r) for r in records)]
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column]) -> str:
+    put = zip(cells, columns, strict=True)
+    return (
+        "| " + " | ".join(t.ljust(c.cells) if c.text else t.rjust(c.cells) for t, c in put) + " |"
+    )

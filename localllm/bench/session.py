@@ -13,7 +13,7 @@ from localllm.bench.grid import Case
 from localllm.bench.measure import Row, measure
 from localllm.bench.ours import Ours
 from localllm.bench.peer import Peers
-from localllm.bench.profile import Operation, furthest, profile, table
+from localllm.bench.profile import Operation, furthest, profile, records
 from localllm.gguf import GGUF
 from localllm.machinecode import keep
 from localllm.probe import Memory, product_rate
@@ -29,7 +29,7 @@ def bench(
     cases: Sequence[Case],
     threads: int,
     *,
-    repeats: int = 3,
+    repeats: int | None = None,
     peer: bool = False,
     peer_folder: Path | None = None,
     device: str = "cpu",
@@ -57,11 +57,11 @@ def bench(
 
 @dataclass(frozen=True)
 class Profile:
-    """A case's operations, also as rows of text (the head first), and which of them loses most."""
+    """A case's operations, also as plain data, slowest first, and which of them loses most."""
 
     case: Case
     operations: list[Operation]
-    rows: list[list[str]]
+    records: list[dict[str, Any]]
     remark: str
 
 
@@ -82,7 +82,7 @@ def profiles(
             yield Profile(
                 case,
                 operations,
-                table(operations, bandwidth, rate),
+                records(operations, bandwidth, rate),
                 furthest(operations, bandwidth, rate),
             )
 
