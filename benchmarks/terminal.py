@@ -1,30 +1,36 @@
 """Measures what a person waits for at the terminal, and what the chat's screen costs.
 
-    python benchmarks/terminal.py [--model smollm2]
+    python benchmarks/terminal.py [MODEL ...] [--runs N] [--rest SECONDS]
 
-The model must be installed, and its kernels compiled by an earlier run. Times are the least of some
-runs: what others do on the machine only adds to them. The chat's first frame needs a Unix terminal.
+The models must be installed, and their kernels compiled by an earlier run; a model's file is read
+before each run of it, so that the system holds it. Of the times of some runs the least and the
+median are told: what others do on the machine only adds to them. `--rest` is waited before each:
+under some hypervisors memory that was freed long enough ago has to be asked for again.
+The chat's first frame needs a Unix terminal. TERMINAL.md holds what was printed.
 """
 
 import argparse
 import asyncio
+import functools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localllm import catalog
 from localllm.reply import Delta
 from localllm.tui.app import ChatApp
 from localllm.tui.doors import Doors
 from localllm.tui.history import History
 from localllm.tui.pane import Pane
 
-RUNS = 5
+MODELS = ["smollm2", "qwen2.5-coder:1.5b"]
 RATE, SECONDS = 200, 10  # tokens a second of the streamed answer, and how long it is watched
 HISTORY = 10_000  # lines of the conversation above it
 COMMAND = [sys.executable, "-m", "localllm"]
@@ -40,12 +46,14 @@ def whole(*words: str) -> float:
     return time.perf_counter() - since
 
 
-def until_first_byte(*words: str) -> float:
-    """Seconds until a command prints the first byte of its result."""
+def until_first_token(model: str) -> float:
+    """Seconds until an answer of a model whose file is in memory begins."""
+    words = ("run", model, "Hello", "-n", "8", "--temperature", "0", "--local")
     since = time.perf_counter()
     with subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+        [*COMMAND, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
         assert process.stdout is not None and process.stdout.read(1)
         taken = time.perf_counter() - since
         process.stdout.read()
@@ -143,25 +151,40 @@ async def watch(app: ChatApp) -> float:
         return share
 
 
+def read(path: Path) -> None:
+    """Have the system hold a file."""
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
+def row(name: str, measure: Callable[[], float], asked: Any, path: Path | None = None) -> None:
+    """Measure a number of seconds some times; print the least and the median."""
+    seconds = []
+    for _ in range(asked.runs):
+        if path:
+            read(path)
+        time.sleep(asked.rest)
+        seconds.append(measure())
+    print(f"| {name} | {min(seconds):.2f} s | {statistics.median(seconds):.2f} s |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="smollm2")
-    model = parser.parse_args().model
-    ask = ("run", model, "Hello", "-n", "8", "--temperature", "0", "--local")
-    measured = {
-        "localllm list": min(whole("list") for _ in range(RUNS)),
-        f"localllm run {model}, to the first token": min(
-            until_first_byte(*ask) for _ in range(RUNS)
-        ),
-    }
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rest", type=float, default=0.0)
+    asked = parser.parse_args()
+    print("| | least | median |\n| --- | ---: | ---: |", flush=True)
+    row("`localllm list`", lambda: whole("list"), asked)
+    for model in asked.models:
+        path = catalog.resolve(model, pull=False).path
+        name = f"`localllm run {model}`, to the first token"
+        row(name, functools.partial(until_first_token, model), asked, path)
     if os.name != "nt":
-        measured["localllm chat, to the first frame"] = min(
-            until_first_frame() for _ in range(RUNS)
-        )
-    for name, seconds in measured.items():
-        print(f"{name:48} {seconds:.2f} s", flush=True)
+        row("`localllm chat`, to the first frame", until_first_frame, asked)
     name = f"the chat's UI thread at {RATE} tokens/s"
-    print(f"{name:48} {screen_share():.0%} of a core, {HISTORY:,} lines of history")
+    print(f"{name}: {screen_share():.0%} of a core, {HISTORY:,} lines of history")
 
 
 if __name__ == "__main__":

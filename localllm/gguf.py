@@ -1,6 +1,7 @@
 """A GGUF model as metadata and memory-mapped tensors, whether it is one file or many shards."""
 
 import mmap
+import os
 import re
 import stat
 import struct
@@ -19,6 +20,7 @@ __all__ = ["GGUF", "REQUIRED", "Metadata", "TensorInfo", "shards"]
 
 REQUIRED: Any = object()
 MAX_SHARDS = 1024
+LOOKS, MISSES = 64, 4
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 _LENGTH = struct.Struct("<Q")
 
@@ -170,6 +172,10 @@ class GGUF:
             if length > 0:
                 mapped.madvise(mmap.MADV_DONTNEED, start, length)
 
+    def in_memory(self) -> bool:
+        """Whether reading the files would wait for a disk hardly ever, by looks here and there."""
+        return hasattr(os, "RWF_NOWAIT") and all(map(_at_hand, self.paths))
+
     def close(self) -> None:
         """Unmap the files; a view that is still held keeps its file mapped until it goes."""
         self.metadata = Metadata({}, memoryview(b""))
@@ -201,6 +207,19 @@ def _map(path: Path) -> mmap.mmap:
         raise NotFound(f"There is no file {path}.", "Check the path and the name.") from None
     except (OSError, ValueError) as error:
         raise NotFound(f"Cannot read {path}: {error}.") from error
+
+
+def _at_hand(path: Path) -> bool:
+    """Whether the system holds a file's pages, but for MISSES of LOOKS."""
+    misses, buffer = 0, [bytearray(1)]
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        for at in range(0, size, max(size // LOOKS, 1)):
+            try:
+                os.preadv(file.fileno(), buffer, at, os.RWF_NOWAIT)
+            except OSError:  # that page is not there, or the file system cannot tell
+                misses += 1
+    return misses <= MISSES
 
 
 def _unmap(mapped: mmap.mmap) -> None:

@@ -21,12 +21,10 @@ from localllm.gguf import GGUF
 from localllm.opening import (
     Progress,
     Text,
-    beside,
     load,
     pulling,
     read_text,
     recommended,
-    sample_of,
     with_template,
 )
 from localllm.reply import Reply
@@ -107,8 +105,7 @@ class LLM:
                     loaded = load(
                         gguf, found.name, context=cap, threads=threads,
                         device=device, prefill_chunk=prefill_chunk, kv_type=kv_type,
-                        gpu_layers=gpu_layers, progress=beside(text, progress),
-                        sample=sample_of(text),
+                        gpu_layers=gpu_layers, progress=progress, text=text,
                     )  # fmt: skip
                 read = text().result()
             if loaded is not None:

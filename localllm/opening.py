@@ -2,7 +2,7 @@
 
 import warnings
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -102,12 +102,13 @@ def load(
     prefill_chunk: int | None,
     kv_type: str,
     gpu_layers: int | str,
-    sample: Callable[[], Sequence[int]],
+    text: Callable[[], Future],
     progress: Progress | None,
 ) -> Model:
-    """The model, its weights in memory. TooLarge before anything is read if it does not fit.
+    """The model. TooLarge before anything is read if it does not fit.
 
-    What fits on a GPU its own backend knows.
+    text: starts `read_text` if nobody has; where reading the weights waits for no disk, the model
+    is there when that is done. What fits on a GPU its own backend knows.
     """
     for what, value in (("context", context), ("threads", threads), ("chunk", prefill_chunk)):
         if value is not None and value < 1:
@@ -128,8 +129,9 @@ def load(
         max_rows=prefill_chunk or ROWS,
         pages=pages,
         gpu_layers=gpu_layers,
-        sample=sample,
-        progress=progress,
+        sample=sample_of(text),
+        progress=beside(text, progress),
+        until=text if gguf.in_memory() else None,
     )
 
 

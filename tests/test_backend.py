@@ -1,5 +1,7 @@
 """The CPU backend: programs against NumPy, and the same bits however a batch is put together."""
 
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 import tiny
@@ -7,11 +9,14 @@ from interpreter import Interpreter, nmse
 from recorded import Part, batch_of, hidden, logits
 
 from localllm import models
+from localllm.backends.cpu import model as cpu_model
 from localllm.backends.cpu import weights
+from localllm.backends.cpu.model import FEW
 from localllm.batch import LOADING
 from localllm.errors import Unsupported
 from localllm.gguf import GGUF
 from quant.formats import format_of, supported
+from quant.simd import LANES
 
 pytestmark = pytest.mark.usefixtures("kept_kernels")
 ARCHITECTURES = models.supported()
@@ -46,7 +51,7 @@ def agree(file, model, bound, ids=IDS):
 
 @pytest.mark.parametrize("size", [0, 40_000, 1 << 40])
 def test_weights_are_packed_in_groups_of_any_size(size, opened, monkeypatch):
-    """One by one, a few at a time or all at once; 333 rows leave a last tile to be filled up."""
+    """Tile by tile, some at a time or all at once; 333 rows leave a last tile to be filled up."""
     monkeypatch.setattr(weights, "GROUP", size)
     told = []
     options = {"progress": lambda *stage: told.append(stage)}
@@ -54,9 +59,46 @@ def test_weights_are_packed_in_groups_of_any_size(size, opened, monkeypatch):
     agree(file, model, bound=1e-3)
     names = len(model.weights.loaded)
     done = [done for stage, done, total in told if stage == LOADING and total == names]
-    assert done == sorted(set(done)) and done[0] == 0 and done[-1] == names > 10
-    assert {0: names + 1, 1 << 40: 2}.get(size, len(done)) == len(done)
-    assert 1 + (size < 1 << 40) + (size == 0) <= len(done)
+    assert done == sorted(done) and set(done) <= set(range(names + 1)) and names > 10
+    assert done[0] == 0 and done[-1] == names and not model.weights.late
+    tiles = sum(matrix.rows // LANES for matrix in model.weights.loaded.values())
+    assert len(done) == {0: tiles + 1, 1 << 40: 2}.get(size, len(done))
+    assert size == 1 << 40 or 2 < len(done) <= tiles + 1
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "F16"])
+@pytest.mark.parametrize("ids", [IDS[:1], IDS[:FEW], IDS[: FEW + 1]], ids=len)
+def test_the_same_bits_while_weights_are_repacked(ids, kind, opened, monkeypatch):
+    """Few rows start at once with all weights in the file, and every later step repacks some."""
+    monkeypatch.setattr(weights, "PIECE", 70_000)
+    monkeypatch.setattr(cpu_model, "CATCH_UP", 0)
+    numbers = {"vocab": 333, "type": kind, "width": 256, "feed_forward": 512, "layers": 1}
+    numbers |= {"heads": 8, "head_width": 32}
+    _, whole = opened(**numbers, options={"max_rows": 128})
+    want, steps = logits(whole, ids, chunk=128), 0
+    _, model = opened(**numbers, options={"max_rows": 128, "until": at_once})
+    assert len(model.weights.late) == len(model.weights.loaded)
+    while model.weights.late:
+        assert np.array_equal(logits(model, ids, chunk=128), want)
+        steps += 1
+    assert np.array_equal(logits(model, ids, chunk=128), want)
+    assert steps == 1 if len(ids) > FEW else steps > 3
+
+
+def test_weights_are_repacked_until_others_are_done(opened):
+    """Others that are never done leave nothing to be repacked."""
+    file, model = opened(vocab=333, type="Q8_0", options={"until": Future})
+    assert not model.weights.late
+    agree(file, model, bound=1e-3)
+    _, learning = opened(vocab=333, kv_type="q8_0", options={"until": at_once})
+    assert not learning.weights.late  # what a sample goes through has to be there
+
+
+def at_once() -> Future:
+    """What others do is done."""
+    future: Future = Future()
+    future.set_result(None)
+    return future
 
 
 # ---- whole programs ----------------------------------------------------------------------------

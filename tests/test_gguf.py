@@ -194,3 +194,22 @@ def test_shards_that_do_not_belong_together(write):
         GGUF.open(write(shard(0, 2), "renamed.gguf"))
     with pytest.raises(BadFile, match="numbered"):
         shards(Path("m-00003-of-00002.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("missing", "held"), [(range(0), True), (range(2**16), True), (range(2**20, 2**22), False)]
+)
+def test_whether_the_system_holds_the_file_is_looked_up(write, monkeypatch, missing, held):
+    """It is not in memory where looks would wait, nor where the system cannot tell."""
+
+    def preadv(file, buffers, at, flags):
+        if at in missing:
+            raise BlockingIOError
+        return 1
+
+    with GGUF.open(write(good() + bytes(2**21))) as model:
+        monkeypatch.setattr("os.RWF_NOWAIT", 8, raising=False)
+        monkeypatch.setattr("os.preadv", preadv, raising=False)
+        assert model.in_memory() == held
+        monkeypatch.delattr("os.RWF_NOWAIT")
+        assert not model.in_memory()

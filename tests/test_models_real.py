@@ -93,7 +93,7 @@ def test_the_command_line_end_to_end(model_path):
 def test_a_model_takes_its_own_size_and_gives_the_file_back(name, model_path, open_llm):
     path, before = model_path(name), anonymous()
     llm = open_llm(path)
-    assert llm.generate("The", temperature=0, max_tokens=4).usage["completion_tokens"] == 4
+    assert llm.generate("The", temperature=0, max_tokens=50).text  # steps that repack weights
     size = path.stat().st_size
     assert anonymous() - before < 1.1 * size + 200e6
     assert mapped(path) < 0.05 * size + 4e6  # the rows of an embedding, read where they stand

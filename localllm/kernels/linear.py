@@ -16,6 +16,7 @@ from localllm.kernels.fields import (
     rows_of,
     scratch_of,
 )
+from localllm.kernels.pack import is_late, late_tile
 from quant.elementary import sigmoid
 from quant.jit import kernel
 from quant.later import inline
@@ -26,8 +27,8 @@ from quant.threads import call6
 TILES, SEGMENTS = OWN, OWN + 1
 FIRST_SEGMENT = OWN + 2
 (S_TILES, S_PRODUCT, S_W, S_TILE_BYTES, S_BLOCKS, S_X, S_PITCH, S_PANEL, S_LANE_X, S_LANE_BYTES,
- S_BIAS, S_Y, S_Y_STRIDE, S_ADD) = range(14)  # fmt: skip
-SEGMENT_FIELDS = 14
+ S_BIAS, S_Y, S_Y_STRIDE, S_ADD, S_MATRIX) = range(15)  # fmt: skip
+SEGMENT_FIELDS = 15
 GROUP = 32 // LANES  # tiles that make a block of 32 columns
 PART = 4  # panels that a gated group takes through its tiles at once
 
@@ -38,6 +39,8 @@ SILU, GELU = range(2)
 def multiply(segment, tile, panel, single, lane, count, out):
     """One tile of a segment times `count` tokens from a panel on, to (count, LANES) f32."""
     w, pitch = arg(segment, S_W) + tile * arg(segment, S_TILE_BYTES), arg(segment, S_PITCH)
+    if is_late(arg(segment, S_MATRIX), tile):
+        w = late_tile(arg(segment, S_MATRIX), tile, lane)
     if single:
         x = arg(segment, S_LANE_X) + lane * arg(segment, S_LANE_BYTES)
         pitch = 0

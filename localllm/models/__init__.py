@@ -4,6 +4,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,13 +99,16 @@ def load(
     gpu_layers: int | str = "auto",
     sample: Callable[[], Sequence[int]] | None = None,
     progress: Progress | None = None,
+    until: Callable[[], Future] | None = None,
 ):
     """A model that runs, on the device of that name.
 
     context: the most tokens of a sequence, the trained length if None · pages: of KV, enough for
     one sequence if None · max_rows: tokens a step · sample: gives ids of some text, from which
     int8 pages learn what K looks like, ids from all over if None · gpu_layers: how many layers a
-    GPU gets, "auto" for what fits. Raises Unsupported, BadFile; Unavailable, TooLarge for a GPU.
+    GPU gets, "auto" for what fits · until: starts what others do meanwhile; when that is done the
+    CPU's model is given back though some weights are not repacked yet, which its steps then do.
+    Raises Unsupported, BadFile; Unavailable, TooLarge for a GPU.
     """
     if kv_type not in KV_TYPES:
         known = " and ".join(KV_TYPES)
@@ -126,7 +130,7 @@ def load(
         return open_model(gguf, record(gguf), where, **sizes)
     from localllm.backends.cpu.model import CPUModel  # numba: only what computes pays for it
 
-    return CPUModel(gguf, record(gguf), kv_type=kv_type, sample=sample, **sizes)
+    return CPUModel(gguf, record(gguf), kv_type=kv_type, sample=sample, until=until, **sizes)
 
 
 def _cores() -> list[int]:

@@ -204,6 +204,7 @@ class Lowering(Buffers):
         args[linear.S_TILES], args[linear.S_TILE_BYTES] = matrix.tiles, matrix.tile_bytes
         args[linear.S_PRODUCT], args[linear.S_W] = matrix.format.product.address, matrix.address
         args[linear.S_BLOCKS] = matrix.columns // matrix.format.step
+        args[linear.S_MATRIX] = matrix.fields.ctypes.data
         args[linear.S_BIAS] = self.weights.vector(f"{op.weight}.bias")
         if matrix.format.integer:
             panels = place.panels

@@ -1,8 +1,10 @@
 """A model on the CPU: a batch checked and written down, one native call, logits."""
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
@@ -27,7 +29,9 @@ LOGIT_BYTES = 64 << 20  # of logits that one step may give
 MOST_WANTED, MOST_SEQUENCES = 512, 256
 PRODUCTS = ("linear", "logits")  # kinds of operation that read a matrix
 CROWD = 4  # (row, KV head) pairs a lane, up to which spans of rows are worked out apart
+FEW, CATCH_UP = 64, 0.2  # rows of a step that starts before all weights are repacked; seconds
 Progress = Callable[[str, int, int], None]
+Until = Callable[[], Future]
 Sample = Callable[[], Sequence[int]]
 
 
@@ -37,7 +41,7 @@ class CPUModel:
     def __init__(
         self, gguf: GGUF, program: Program, *, lanes: int, context: int, pages: int,
         max_rows: int = 512, kv_type: str = "f16", sample: Sample | None = None,
-        progress: Progress | None = None, pin: bool | None = None,
+        progress: Progress | None = None, pin: bool | None = None, until: Until | None = None,
     ):  # fmt: skip
         self.program, self.gguf = program, gguf
         self.architecture = gguf.architecture
@@ -47,11 +51,13 @@ class CPUModel:
         self.max_wanted = int(np.clip(LOGIT_BYTES // (4 * self.vocab), 8, MOST_WANTED))
         self.max_wanted = min(self.max_wanted, max_rows)
         names = dict.fromkeys(op.weight for op in program.ops if op.kind in PRODUCTS)
-        self.weights = Weights(gguf, names, program.ops[0].weight)
+        self.weights = Weights(gguf, names, program.ops[0].weight, lanes)
         self.kind = KINDS[kv_type]
         compile_all(self._kernels(names), lanes, progress)
         self.team = Team(lanes, pin=sys.platform == "linux" if pin is None else pin)
-        self._load(names, lanes, kv_type, progress)
+        self.used = False
+        self._lower(names, lanes, kv_type)
+        self._pack(progress or _silent, None if self.kind.learns else until)
         if self.kind.learns:
             ids = sample() if sample else ()
             self._learn(np.array(ids or range(0, self.vocab, self.vocab // SAMPLE + 1)))
@@ -62,9 +68,10 @@ class CPUModel:
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
         own = [*team.KERNELS, self.kind.heads, attention.attend, *self.kind.spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
-        return [f.product for f in formats] + own + [pack.pack] + [f.repack for f in formats]
+        own += [pack.pack, pack.pack_until]
+        return [f.product for f in formats] + own + [f.repack for f in formats]
 
-    def _load(self, names, lanes: int, kv_type: str, progress: Progress | None) -> None:
+    def _lower(self, names, lanes: int, kv_type: str) -> None:
         spans = -(-self.context // SPAN)
         most = spans + CROWD * lanes
         crowd = CROWD * lanes / min(a.kv_heads for a in self.program.layers)
@@ -84,8 +91,13 @@ class CPUModel:
         self.logit_rows = self.lowered.logits.view(self.max_wanted)
         self.hidden_rows = self.lowered.hidden.view(self.max_rows)
         self._hidden = slice(0)  # those of the batch that was run last
-        tell: Progress = progress or _silent
-        self.weights.pack(self.team, partial(tell, LOADING))
+
+    def _pack(self, progress: Progress, until: Until | None) -> None:
+        if until is None:
+            self.weights.pack(self.team, partial(progress, LOADING))
+        else:
+            progress(LOADING, 0, len(self.weights.loaded))
+            self.weights.pack_until(until())
 
     def _table(self, steps: Sequence[Step]) -> Table:
         rows = [(s.kernel.address, s.args.ctypes.data, s.units, s.kind, s.alone) for s in steps]
@@ -122,12 +134,21 @@ class CPUModel:
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, overwritten by the next call. Raises BadRequest for a bad batch."""
+        if self.weights.late:
+            self._catch_up(len(batch.ids))
         self._write(batch)
         self.team.run(self.table, self.batch.fields)
         self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
         logits = self.logit_rows[: len(batch.wanted), : self.vocab]
         cap = self.program.ops[-1].scale
         return logits if not cap else cap * np.tanh(logits / cap)
+
+    def _catch_up(self, rows: int) -> None:
+        """Repack on before a step, but before the first one only where that is less work."""
+        if self.used or rows > FEW:
+            seconds = CATCH_UP if rows <= FEW else math.inf
+            self.weights.pack(self.team, partial(_silent, LOADING), seconds)
+        self.used = True
 
     def _write(self, batch: Batch) -> None:
         """A batch, and what its tokens need, to where the kernels read it."""
