@@ -56,7 +56,9 @@ def team(request):
     team.close()
 
 
-def test_every_unit_of_every_op_is_done_once(team):
+@pytest.mark.parametrize("seconds", [0.001, 1e-9], ids=["turns", "a turn a piece"])
+def test_every_unit_of_every_op_is_done_once(team, seconds, monkeypatch):
+    monkeypatch.setattr("localllm.backends.cpu.team.TURN_SECONDS", seconds)
     data = np.zeros((50, 64), np.int64)
     rows = [(bump.address, data[i].ctypes.data, i + 1, 0, False) for i in range(50)]
     table = Table(rows, team.lanes)

@@ -2,12 +2,14 @@
 
 An op is done when all of its units are, not when every lane has arrived: a lane that lost its core
 between pieces holds nobody up. Each lane claims from its own share first, in order, then from the
-others'. Words carry the number of the step, so nothing has to be reset. Lanes spin for a while
-after a step, then sleep until they are called.
+others'. Words carry the number of the step, so nothing has to be reset. A lane that has computed
+for a turn gives its core away while it holds no piece: beside a busy process it would lose it soon,
+and with a piece in hand. Lanes spin for a while after a step, then sleep until they are called.
 """
 
 import os
 import threading
+import time
 
 import numpy as np
 
@@ -28,8 +30,8 @@ from quant.threads import (
 
 # Words of the team, each on a line of its own, for lanes write to different ones; then two lines
 # a lane: whether it sleeps, and whether it is in a step.
-STEP, PROGRAM, OPS, COUNTS, CLOCK, LANE_WORDS = (LINE * n for n in range(6))
-PARKED, ACTIVE = 0, LINE
+STEP, PROGRAM, OPS, COUNTS, CLOCK, TURN, LANE_WORDS = (LINE * n for n in range(7))
+PARKED, ACTIVE, SINCE = 0, LINE, LINE + 8
 STOP = -1
 
 # A row of a program's table, in fields of 8 bytes.
@@ -37,6 +39,7 @@ KERNEL, ARGS, UNITS, KIND, ALONE, WORDS = range(6)
 ROW = 8
 SINGLE_COUNT = 10  # field of the counts: whether the batch is a single token
 PIECES, PIECES_ALONE = 4, 2  # a claim takes this part of what is left of a share: less and less
+TURN_SECONDS = 0.001  # of computing, before a lane looks whether others want its core
 SPINS, PATIENCE = 2000, 6000  # looks before giving way, and before going to sleep
 
 TAG = 2**32
@@ -49,6 +52,31 @@ def rest(looks):
         pause()
     else:
         give_way()
+
+
+@inline
+def is_over(team, me, now):
+    """Whether a lane has computed for a turn, and should let others have its core."""
+    return now - get_i64(me + SINCE) > get_i64(team + TURN)
+
+
+@inline
+def let_others(me):
+    """Give the core to whoever wants it, and begin a new turn."""
+    give_way()
+    put_i64(me + SINCE, ticks())
+
+
+@inline
+def report(words, step, units):
+    """Count units of a step as done; the first of a step starts the count anew."""
+    seen = atomic_load(words)
+    while True:
+        done = seen if seen >= step * TAG else step * TAG
+        now = compare_exchange(words, seen, done + units)
+        if now == seen:
+            break
+        seen = now
 
 
 @inline
@@ -65,7 +93,7 @@ def claim(word, step, share, pieces):
 
 
 @inline
-def do_op(row, counts, lane, lanes, step):
+def do_op(row, counts, lane, lanes, step, team, me):
     """Take part in one op until every unit of it is done."""
     kernel, args = get_i64(row + 8 * KERNEL), get_i64(row + 8 * ARGS)
     units, words = get_i64(row + 8 * UNITS), get_i64(row + 8 * WORDS)
@@ -85,15 +113,13 @@ def do_op(row, counts, lane, lanes, step):
         while begin < share:
             call4(kernel, args, first + begin, first + end, lane)
             mine += end - begin
+            if not single and is_over(team, me, ticks()):
+                report(words, step, mine)
+                let_others(me)
+                mine = 0
             begin, end = claim(word, step, share, pieces)
     if mine:
-        seen = atomic_load(words)
-        while True:  # the first of a step starts the count anew
-            done = seen if seen >= step * TAG else step * TAG
-            now = compare_exchange(words, seen, done + mine)
-            if now == seen:
-                break
-            seen = now
+        report(words, step, mine)
     looks = 0
     while atomic_load(words) < step * TAG + units:
         rest(looks)
@@ -105,9 +131,12 @@ def walk(team, lane, lanes, step):
     """One lane's way through the program."""
     program, counts = get_i64(team + PROGRAM), get_i64(team + COUNTS)
     clock = get_i64(team + CLOCK) + 8 * lane
+    mine = team + LANE_WORDS + 2 * LINE * lane
     for i in range(get_i64(team + OPS)):
         begin = ticks()
-        do_op(program + 8 * ROW * i, counts, lane, lanes, step)
+        if is_over(team, mine, begin):
+            let_others(mine)
+        do_op(program + 8 * ROW * i, counts, lane, lanes, step, team, mine)
         at = clock + 8 * lanes * i
         put_i64(at, get_i64(at) + ticks() - begin)
 
@@ -160,7 +189,13 @@ def take_part(team, lanes, word):
             looks += 1
 
 
-KERNELS = (serve, take_part, call_lanes)
+@kernel(0, returns=True)
+def clock():
+    """What `ticks` says now."""
+    return ticks()
+
+
+KERNELS = (serve, take_part, call_lanes, clock)
 
 
 class Table:
@@ -182,6 +217,7 @@ class Team:
     def __init__(self, lanes: int, pin: bool = False):
         assert 1 <= lanes <= MOST_THREADS
         self.lanes, self.word = lanes, 1
+        self.made = clock(), time.perf_counter()
         self.memory = aligned(LANE_WORDS + 2 * LINE * lanes)
         self.address = self.memory.ctypes.data
         self.wake = [threading.Semaphore(0) for _ in range(lanes)]
@@ -213,9 +249,16 @@ class Team:
         fields = self.memory.view(np.int64)
         fields[PROGRAM // 8], fields[OPS // 8] = table.rows.ctypes.data, table.ops
         fields[COUNTS // 8], fields[CLOCK // 8] = counts.ctypes.data, table.clock.ctypes.data
+        if not fields[TURN // 8]:
+            fields[TURN // 8] = self._turn()
         self._call(self.word)
         take_part(self.address, self.lanes, self.word)
         self.word += 2
+
+    def _turn(self) -> int:
+        """A turn in ticks, by what passed of them since the team was made."""
+        ticks, since = self.made
+        return int((clock() - ticks) / (time.perf_counter() - since) * TURN_SECONDS) + 1
 
     def close(self) -> None:
         """End the helpers."""
