@@ -192,7 +192,7 @@ def main() -> None:
         ):
             rows = measure(
                 name, cases, threads, Ours(model), list(rivals.values()), words.r, UNMEASURED, {},
-                memory.bandwidth, lambda *_: None,
+                memory.bandwidth, lambda *_: None, alike=False,
             )  # fmt: skip
             for row in rows:
                 line = cells(row, rivals)

@@ -176,9 +176,12 @@ class Clock:
 COSTS = Costs({"Q8_0": 1000}, {"Q6_K": 500}, weight_bytes=2000, kv_bytes=10)
 
 
-def rows(cases, ours, peers=(), rates=None, bandwidth=lambda: 1e6, repeats=3):
+def rows(cases, ours, peers=(), rates=None, bandwidth=lambda: 1e6, repeats=3, **more):
+    rates = rates or {}
     return list(
-        measure("m", cases, 2, ours, peers, repeats, COSTS, rates or {}, bandwidth, lambda *_: None)
+        measure(
+            "m", cases, 2, ours, peers, repeats, COSTS, rates, bandwidth, lambda *_: None, **more
+        )
     )
 
 
@@ -211,15 +214,16 @@ def test_a_slow_case_gets_fewer_runs_unless_they_are_asked_for():
 
 
 def test_a_peer_that_is_far_behind_when_it_warms_up_runs_no_more():
-    def race(on, off):
+    def race(on, off, alike=True):
         peers = [Clock("on", [], on, 2, 2, 2), Clock("off", [], off, 2, 2, 2)]
-        [row] = rows([Case("pp", 12)], Clock("", [], 1, 1, 1, 1), peers)
+        [row] = rows([Case("pp", 12)], Clock("", [], 1, 1, 1, 1), peers, alike=alike)
         assert row.peer_tokens_per_second == 6
         return [len(seconds) for seconds in row.peers]
 
     assert race(30, 10) == [0, 3] and race(10, 30) == [3, 0]
     assert race(0.03, 0.01) == [3, 3]  # too short to tell
     assert race(11, 10) == [3, 3]
+    assert race(30, 10, alike=False) == [3, 3]
 
 
 def test_rows_come_as_they_are_done():

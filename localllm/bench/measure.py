@@ -1,5 +1,6 @@
 """Runs a grid of cases, ours and the peer's in turn, and keeps what each took."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,11 +83,13 @@ def measure(
     rates: Mapping[str, float],
     bandwidth: Callable[[], float],
     progress: Callable[[str, int, int], None],
+    alike: bool = True,
 ) -> Iterator[Row]:
     """A row for each case, as soon as it is done; each side has warmed up before.
 
     repeats: None is REPEATS, but no more once they have taken LONG; rates: multiply-adds/s of each
-    block format; bandwidth: measures memory now, bytes/s.
+    block format; bandwidth: measures memory now, bytes/s; alike: the peers are settings of one
+    program, of which those that are far behind when they warm up take no part.
     """
     for case in cases:
         row = Row(name, case, threads, peers=[[] for _ in peers])
@@ -94,7 +97,7 @@ def measure(
         needed = costs.multiply_adds(case)
         if needed.keys() <= rates.keys():
             row.least_seconds = sum(count / rates[kind] for kind, count in needed.items())
-        racing = _warmed_up(case, ours, peers, progress)
+        racing = _warmed_up(case, ours, peers, progress, WORSE if alike else math.inf)
         for done in range(repeats or REPEATS):
             if repeats is None and sum(map(sum, [row.seconds, *row.peers])) > LONG:
                 break
@@ -110,13 +113,17 @@ def measure(
 
 
 def _warmed_up(
-    case: Case, ours: Side, peers: Sequence[Side], progress: Callable[[str, int, int], None]
+    case: Case,
+    ours: Side,
+    peers: Sequence[Side],
+    progress: Callable[[str, int, int], None],
+    worst: float,
 ) -> list[int]:
-    """Every side ready, after a few passes; the peers that are no hopeless case among theirs."""
+    """Every side ready, after a few passes; the peers not `worst` times as slow as the best."""
     taken = []
     for number, side in enumerate((ours, *peers)):
         progress(f"{case.name}: warming up", number, 1 + len(peers))
         side.prepare(case)
         taken.append(side.run(case.short))
     best = min(taken[1:], default=0.0)
-    return [i for i, t in enumerate(taken[1:]) if t < SLOW or t <= WORSE * best]
+    return [i for i, t in enumerate(taken[1:]) if t < SLOW or t <= worst * best]
