@@ -76,9 +76,9 @@ def profiles(
 ) -> Iterator[Profile]:
     """Of each case."""
     with opened(path, cases, threads, device, kv_type, progress) as (gguf, model):
-        memory, rate = Memory(threads), min(rates(gguf, threads).values())
+        memory, rate, ours = Memory(threads), min(rates(gguf, threads).values()), Ours(model)
         for case in cases:
-            operations, bandwidth = profile(Ours(model), case), memory.bandwidth()
+            operations, bandwidth = profile(ours, case), memory.bandwidth()
             yield Profile(
                 case,
                 operations,
