@@ -22,6 +22,7 @@ from quant.simd import (
     load_f16,
     load_u8,
     prefetch,
+    prefetch_early,
     splat_f32,
     stack,
     store_bytes,
@@ -32,7 +33,7 @@ from quant.tiles import fma_offset_rows, fma_rows, fma_scaled_rows, store_rows, 
 
 SIGNED = TARGET.signed
 LEFT = 1 if SIGNED else 0  # a left-aligned weight of 5 bits is stored 128 too low when signed
-AHEAD = 6  # blocks of 32 columns between asking for weights and using them
+AHEAD = 12  # blocks of 32 columns between asking for weights and using them
 ROW = 4 * LANES  # bytes of a token's results
 
 # What a format fills in; these stand here so that the templates can be read as functions.
@@ -50,10 +51,18 @@ def fetch(tiles, w, size):
             prefetch(w + line)
 
 
+@inline
+def fetch_early(tiles, w, size):
+    """The same for short blocks: so many ahead that they would crowd the first cache."""
+    if len(tiles) > 1:
+        for line in range(0, size, 64):
+            prefetch_early(w + AHEAD * size + line)
+
+
 def symmetric(tiles, w, x, blocks, slots):
     """One f16 scale for 32 weights, offset 128 where weights are unsigned."""
     for _ in range(blocks):
-        fetch(tiles, w + AHEAD * TILE_BYTES, TILE_BYTES)
+        fetch_early(tiles, w, TILE_BYTES)
         i, scale = integers(tiles, w + HALVES, x), load_f16(w) * splat_f32(np.float32(FACTOR))
         scales = x + 32 * slots
         if SIGNED:
@@ -67,7 +76,7 @@ def symmetric(tiles, w, x, blocks, slots):
 def with_minimum(tiles, w, x, blocks, slots):
     """An f16 scale and an f16 minimum for 32 weights: w = scale * q + minimum."""
     for _ in range(blocks):
-        fetch(tiles, w + AHEAD * TILE_BYTES, TILE_BYTES)
+        fetch_early(tiles, w, TILE_BYTES)
         i = integers(tiles, w + 2 * HALVES, x)
         scale = load_f16(w) * splat_f32(np.float32(FACTOR))
         least = load_f16(w + HALVES) * splat_f32(np.float32(-1 / 128))

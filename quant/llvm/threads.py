@@ -43,6 +43,17 @@ def atomic_store(context, address, value):
 
 
 @intrinsic
+def publish(context, address, value):
+    """Set a word that only its owner sets, after all that was written before."""
+
+    def generate(ctx, b, sig, args):
+        b.store_atomic(args[1], at(b, args[0], I64), "release", 8)
+        return nothing(ctx)
+
+    return types.void(types.intp, types.int64), generate
+
+
+@intrinsic
 def compare_exchange(context, address, old, new):
     """Put new where old stands; what stood there."""
 

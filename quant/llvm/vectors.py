@@ -210,16 +210,22 @@ def stack(context, vectors):
     return types.intp(vectors), generate
 
 
-@intrinsic
-def prefetch(context, address):
-    """Ask for a cache line that will be read soon."""
+def _prefetch(locality, doc):
+    @intrinsic
+    def function(context, address):
+        def generate(ctx, b, sig, args):
+            byte, flags = I8.as_pointer(), [ir.Constant(I32, k) for k in (0, locality, 1)]
+            call(b, "llvm.prefetch.p0", ir.VoidType(), b.inttoptr(args[0], byte), *flags)
+            return nothing(ctx)
 
-    def generate(ctx, b, sig, args):
-        byte, flags = I8.as_pointer(), [ir.Constant(I32, k) for k in (0, 3, 1)]
-        call(b, "llvm.prefetch.p0", ir.VoidType(), b.inttoptr(args[0], byte), *flags)
-        return nothing(ctx)
+        return types.void(types.intp), generate
 
-    return types.void(types.intp), generate
+    function.__doc__ = doc
+    return function
+
+
+prefetch = _prefetch(3, "Ask for a cache line that will be read soon.")
+prefetch_early = _prefetch(2, "Ask for a line that will be read later: as far as the second cache.")
 
 
 # ---- values -----------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 An op is done when all of its units are, not when every lane has arrived: a lane that lost its core
 between pieces holds nobody up. Each lane claims from its own share first, in order, then from the
-others'. Words carry the number of the step, so nothing has to be reset. A lane that has computed
-for a turn gives its core away while it holds no piece: beside a busy process it would lose it soon,
-and with a piece in hand. Lanes spin for a while after a step, then sleep until they are called.
+others'. Words carry the number of the step, so nothing has to be reset. What a lane has done stands
+beside what was taken of its share: whoever looks for work learns from one line whether to wait. A
+lane that has computed for a turn gives its core away while it holds no piece: beside a busy process
+it would lose it soon, and with a piece in hand. Lanes spin for a while after a step, then sleep
+until they are called.
 """
 
 import os
@@ -25,12 +27,17 @@ from quant.threads import (
     compare_exchange,
     give_way,
     pause,
+    publish,
     ticks,
 )
+
+# An op's words, a line for each lane: units taken of its share, units it has done of any.
+TAKEN, DONE = 0, 8
 
 # Words of the team, each on a line of its own, for lanes write to different ones; then two lines
 # a lane: whether it sleeps, and whether it is in a step.
 STEP, PROGRAM, OPS, COUNTS, CLOCK, TURN, LANE_WORDS = (LINE * n for n in range(7))
+CLOCK_BYTES = CLOCK + 8  # a lane's clocks: whole lines, for lanes write to different ones
 PARKED, ACTIVE, SINCE = 0, LINE, LINE + 8
 STOP = -1
 
@@ -68,18 +75,6 @@ def let_others(me):
 
 
 @inline
-def report(words, step, units):
-    """Count units of a step as done; the first of a step starts the count anew."""
-    seen = atomic_load(words)
-    while True:
-        done = seen if seen >= step * TAG else step * TAG
-        now = compare_exchange(words, seen, done + units)
-        if now == seen:
-            break
-        seen = now
-
-
-@inline
 def claim(word, step, share, pieces):
     """The next piece of a share that this step has not taken: (begin, end), or nothing."""
     while True:
@@ -90,6 +85,16 @@ def claim(word, step, share, pieces):
         end = taken + max(1, (share - taken) // pieces)
         if compare_exchange(word, seen, step * TAG + end) == seen:
             return taken, end
+
+
+@inline
+def units_done(words, lanes, step):
+    """How many units of an op this step's lanes have done."""
+    units = 0
+    for lane in range(lanes):
+        done = atomic_load(words + LINE * lane + DONE)
+        units += done - step * TAG if done >= step * TAG else 0
+    return units
 
 
 @inline
@@ -107,21 +112,20 @@ def do_op(row, counts, lane, lanes, step, team, me):
     mine, pieces = 0, PIECES_ALONE if single else PIECES
     for k in range(lanes):
         owner = (lane + k) % lanes
-        first, word = units * owner // lanes, words + LINE * (1 + owner)
+        first, word = units * owner // lanes, words + LINE * owner + TAKEN
         share = units * (owner + 1) // lanes - first
         begin, end = claim(word, step, share, pieces)
         while begin < share:
             call4(kernel, args, first + begin, first + end, lane)
             mine += end - begin
             if not single and is_over(team, me, ticks()):
-                report(words, step, mine)
+                publish(words + LINE * lane + DONE, step * TAG + mine)
                 let_others(me)
-                mine = 0
             begin, end = claim(word, step, share, pieces)
     if mine:
-        report(words, step, mine)
+        publish(words + LINE * lane + DONE, step * TAG + mine)
     looks = 0
-    while atomic_load(words) < step * TAG + units:
+    while units_done(words, lanes, step) < units:
         rest(looks)
         looks += 1
 
@@ -130,14 +134,14 @@ def do_op(row, counts, lane, lanes, step, team, me):
 def walk(team, lane, lanes, step):
     """One lane's way through the program."""
     program, counts = get_i64(team + PROGRAM), get_i64(team + COUNTS)
-    clock = get_i64(team + CLOCK) + 8 * lane
+    clock = get_i64(team + CLOCK) + lane * get_i64(team + CLOCK_BYTES)
     mine = team + LANE_WORDS + 2 * LINE * lane
     for i in range(get_i64(team + OPS)):
         begin = ticks()
         if is_over(team, mine, begin):
             let_others(mine)
         do_op(program + 8 * ROW * i, counts, lane, lanes, step, team, mine)
-        at = clock + 8 * lanes * i
+        at = clock + 8 * i
         put_i64(at, get_i64(at) + ticks() - begin)
 
 
@@ -199,16 +203,20 @@ KERNELS = (serve, take_part, call_lanes, clock)
 
 
 class Table:
-    """A program as a team walks it: rows of (kernel, args, units, kind, alone) and their words."""
+    """A program as a team walks it: rows of (kernel, args, units, kind, alone) and their words.
+
+    clock: (ops, lanes) ticks since whoever wants to know them set them to 0.
+    """
 
     def __init__(self, rows: list[tuple[int, int, int, int, bool]], lanes: int):
-        self.words = aligned(max(len(rows), 1) * (1 + lanes) * LINE)
-        self.rows = aligned(max(len(rows), 1) * ROW * 8).view(np.int64).reshape(-1, ROW)
-        self.clock = np.zeros((len(rows), lanes), np.int64)
         self.ops = len(rows)
+        self.words = aligned(max(self.ops, 1) * lanes * LINE)
+        self.rows = aligned(max(self.ops, 1) * ROW * 8).view(np.int64).reshape(-1, ROW)
+        clocks = aligned((self.ops // 8 + 1) * lanes * LINE).view(np.int64).reshape(lanes, -1)
+        self.clock = clocks[:, : self.ops].T
         for i, row in enumerate(rows):
             self.rows[i, :WORDS] = row
-            self.rows[i, WORDS] = self.words.ctypes.data + i * (1 + lanes) * LINE
+            self.rows[i, WORDS] = self.words.ctypes.data + i * lanes * LINE
 
 
 class Team:
@@ -249,6 +257,7 @@ class Team:
         fields = self.memory.view(np.int64)
         fields[PROGRAM // 8], fields[OPS // 8] = table.rows.ctypes.data, table.ops
         fields[COUNTS // 8], fields[CLOCK // 8] = counts.ctypes.data, table.clock.ctypes.data
+        fields[CLOCK_BYTES // 8] = table.clock.strides[1]
         if not fields[TURN // 8]:
             fields[TURN // 8] = self._turn()
         self._call(self.word)
