@@ -13,7 +13,8 @@ NOWHERE = Rows(0, 0)
 
 def learned(rope, q, k, **more):
     a = Attention(0, HEADS, KV_HEADS, DIMS, DIMS, DIMS**-0.5, **more)
-    shape = learn.empty(0, a, NOWHERE, NOWHERE, rope=rope, gains=(None, None), epsilon=0.0)
+    how = {"rope": rope, "gains": (None, None), "epsilon": 0.0, "rotation": 16}
+    shape = learn.empty(0, a, NOWHERE, NOWHERE, **how)
     shape.learn(q, k)
     return shape
 

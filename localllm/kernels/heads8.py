@@ -6,6 +6,7 @@ from localllm.kernels.heads import (
     CENTRES,
     EPSILON,
     FACTORS,
+    FEEDBACK,
     GROUP_BYTES,
     HEAD_BYTES,
     HEADS,
@@ -75,7 +76,8 @@ def prepare_head8(args, t, kv, position, page):
             scale = to_halves(head, dims, arg(args, LEVEL), arg(args, Q_OUT) + at * 2 * dims)
             put_f32(arg(args, Q_SCALES) + 4 * at, scale * get_f32(args + 8 * Q_SCALE))
         else:
-            store_k(head, dims, k_page(pool, page, group_bytes, k_size), slot)
+            feedback = arg(args, FEEDBACK) + kv * 4 * padded * padded
+            store_k(head, padded, k_page(pool, page, group_bytes, k_size), slot, feedback)
     v_dims = arg(args, V_DIMS)
     wide = (v_dims + 31) // 32 * 32
     load_head(arg(args, V) + t * arg(args, STRIDE_V) + kv * 4 * v_dims, v_dims, 0, epsilon, head)

@@ -10,7 +10,7 @@ from quant.jit import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of pages. `learns`: K has offsets and scales that a sample of text gives."""
+    """One kind of pages. `learns`: what becomes of K a sample of text says."""
 
     k_bytes: Callable[[int], int]  # of a page and head, by its dims
     v_bytes: Callable[[int], int]

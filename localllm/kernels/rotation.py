@@ -18,6 +18,14 @@ def rotation_size(dims: int) -> int:
     return dims & -dims if dims % 16 == 0 else 1
 
 
+def rotation_matrix(dims: int, size: int) -> np.ndarray:
+    """What `rotate` multiplies `dims` numbers with: (dims, dims) f64, symmetric."""
+    turn = np.ones((1, 1))
+    while len(turn) < size:
+        turn = np.block([[turn, turn], [turn, -turn]])
+    return np.kron(np.eye(dims // size), turn) / np.sqrt(size)
+
+
 @inline
 def rotate(x, dims, size):
     """Rotate each `size` of `dims` f32 (a multiple of 16), in place."""

@@ -50,7 +50,7 @@ FIRST, SECOND = V_SCALES + 4 * SPAN, V_SCALES + 4 * SPAN + 8 * BYTES
 HERE, WHOLE, LARGEST, INVERSE, OLD, NEW, WEIGHT_SCALES = (
     SECOND + 8 * BYTES + NUMBERS * n for n in range(7)
 )
-WORK = WEIGHT_SCALES + SPAN // 32 * NUMBERS  # one for each 32 positions, or the first for all
+WORK = WEIGHT_SCALES + PAGES * NUMBERS  # one for each page, or the first for all
 STATES = WORK + 128
 
 

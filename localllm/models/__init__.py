@@ -80,7 +80,7 @@ def estimate(
 
 def page_bytes(layer: Attention, kv_type: str = "f16") -> int:
     """Bytes that a page takes in one layer: K and V with a scale for each token and head, int8 K
-    with one for each 32 dims."""
+    with a short one for each 16 dims."""
     k, v = -(-layer.k_dims // 32) * 32, -(-layer.v_dims // 32) * 32
     if kv_type == "f16":
         return layer.kv_heads * PAGE * (2 * layer.k_dims + 4 + 2 * v + 4)

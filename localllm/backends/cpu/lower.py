@@ -309,7 +309,7 @@ class Lowering(Buffers):
         self._emit("heads", self.kind.heads, args, a.kv_heads, kind=fields.TOKENS)
 
     def _shape(self, args: np.ndarray, a: Attention, sources) -> None:
-        """Offsets and scales of K, nothing yet, for the model to learn."""
+        """What becomes of K, nothing yet, for the model to learn."""
         vectors = self.weights.vectors
         gains = [
             None if op is None else vectors[f"{op.weight}.weight"][: a.k_dims]
@@ -320,11 +320,13 @@ class Lowering(Buffers):
             len(self.out.steps), a, sources["Q"][0], sources["K"][0],
             rope=rope and rope.rope, gains=gains[:2],
             epsilon=next((op.epsilon for _, _, op in sources.values() if op), 0.0),
+            rotation=self.kind.rotation(a.k_dims),
         )  # fmt: skip
         self.out.shapes.append(shape)
         args[heads.CENTRES] = shape.centres.ctypes.data
         args[heads.INVERSES] = shape.inverses.ctypes.data
         args[heads.FACTORS] = shape.factors.ctypes.data
+        args[heads.FEEDBACK] = shape.feedback.ctypes.data
 
     def _spans(self, i: int, a: Attention, more: dict[str, int]) -> None:
         rows, panels = self._needs(i)
