@@ -43,6 +43,10 @@ class Attention:
     window: int = 0
     softcap: float = 0.0
 
+    def pages_of(self, kv_type: str) -> str:
+        """The type of this layer's pages. All layers see what the first gets wrong: it has f16."""
+        return kv_type if self.layer else "f16"
+
 
 @dataclass(frozen=True, slots=True)
 class Op:

@@ -59,6 +59,20 @@ def test_offsets_and_scales(pairs, count, rows):
     np.testing.assert_allclose(shape.inverses[:, :DIMS], 1 / want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("pairs", ["neighbours", "halves"])
+def test_what_dims_of_q_have_in_common(pairs, rows):
+    """The mean product of two dims over all positions; the first token is left out."""
+    rope, q = Rope(pairs, tuple(10.0 ** -np.linspace(0, 6, 20))), rows[0][:3]
+    shape = learned(rope, q, rows[1][:3])
+    got = shape._products(q)
+    want = np.zeros((KV_HEADS, DIMS, DIMS))
+    for position in range(learn.POSITIONS):
+        x = turned(rope, q[1:], position).reshape(2, KV_HEADS, 2, DIMS)
+        want += np.einsum("tkgi,tkgj->kij", x, x) / 4 / learn.POSITIONS
+    np.testing.assert_allclose(got, want, atol=1e-9)
+    assert np.array_equal(shape.feedback, np.triu(shape.feedback, 1)) and shape.feedback.any()
+
+
 def test_a_softcap_leaves_scores_where_they_are(rows):
     assert not learned(None, *rows, softcap=30.0).centres.any()
     assert learned(None, *rows).centres[:, :DIMS].all()
@@ -67,10 +81,11 @@ def test_a_softcap_leaves_scores_where_they_are(rows):
 def test_a_sample_of_one_token_teaches_nothing(rows):
     shape = learned(Rope("halves", (1.0, 0.0)), rows[0][:1], rows[1][:1])
     assert not shape.centres.any() and (shape.factors == 1).all() and (shape.inverses == 1).all()
+    assert not shape.feedback.any()
 
 
 def test_a_silent_sample(rows):
     """Zeros give no scale to divide by."""
     shape = learned(None, rows[0] * 0, rows[1] * 0)
-    for numbers in (shape.centres, shape.factors, shape.inverses):
+    for numbers in (shape.centres, shape.factors, shape.inverses, shape.feedback):
         assert np.isfinite(numbers).all()

@@ -45,6 +45,17 @@ def test_as_close_to_the_exact_answer_as_llama_cpp(name, model_path, open_llm):
     assert same >= round(len(logits) * LLAMA_CPP[name]["same_top"]) - 4
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_int8_pages_cost_little(name, model_path, open_llm):
+    """The whole text costs a fifth at most; one text is a single draw, which varies by a tenth."""
+    exact, path = reference(name), model_path(name)
+    wide, half = (
+        divergence(open_llm(path, kv_type=kv_type).logits(exact["tokens"].tolist()), exact).mean()
+        for kv_type in ("f16", "q8_0")
+    )
+    assert half <= 1.3 * wide
+
+
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_perplexity_is_llama_cpps(name, model_path, open_llm):
     result = measure(

@@ -1,4 +1,4 @@
-"""How a page holds K and V as int8, about half the size of `pages`.
+"""How a page holds K and V as int8, about half the size of `pages`: in all layers but the first.
 
 K, after RoPE, a fixed offset, a fixed scale for each pair of dims (see `backends.cpu.learn`) and
 a rotation, has a bf16 scale for each token, head and BLOCK of dims; V, rotated, an f32 one for
@@ -83,10 +83,10 @@ def brain(scale, room):
 
 @inline
 def make_up(x, block, dims, feedback):
-    """Change what follows a block of K by the block's errors times their rows of `feedback`."""
-    for c in range(4 * BLOCK * (block + 1), 4 * dims, 4 * LANES):
+    """Add to a block of K the errors of those before it times their rows of `feedback`."""
+    for c in range(4 * BLOCK * block, 4 * BLOCK * (block + 1), 4 * LANES):
         v = load_f32(x + c)
-        for i in range(BLOCK * block, BLOCK * (block + 1)):
+        for i in range(BLOCK * block):
             v = fma(splat_f32(get_f32(x + 4 * i)), load_f32(feedback + 4 * dims * i + c), v)
         store_f32(x + c, v)
 
@@ -100,6 +100,7 @@ def store_k(x, dims, page, slot, feedback):
     whole, room = stack(16), stack(1)
     for block in range(dims // BLOCK):
         first = x + 4 * BLOCK * block
+        make_up(x, block, dims, feedback)
         scale = brain(scale_of(first, BLOCK), room)
         inverse, wide = inverse_of(scale), splat_f32(scale)
         for c in range(0, BLOCK, LANES):
@@ -111,7 +112,6 @@ def store_k(x, dims, page, slot, feedback):
             to = page + ((block * BLOCK // 2 + pair) * PAGE + slot) * 2
             put_i16(to, get_i16(whole + 2 * pair))
         put_i16(page + dims * PAGE + (block * PAGE + slot) * 2, get_i16(room + 2))
-        make_up(x, block, dims, feedback)
 
 
 @inline

@@ -82,7 +82,7 @@ def page_bytes(layer: Attention, kv_type: str = "f16") -> int:
     """Bytes that a page takes in one layer: K and V with a scale for each token and head, int8 K
     with a short one for each 16 dims."""
     k, v = -(-layer.k_dims // 32) * 32, -(-layer.v_dims // 32) * 32
-    if kv_type == "f16":
+    if layer.pages_of(kv_type) == "f16":
         return layer.kv_heads * PAGE * (2 * layer.k_dims + 4 + 2 * v + 4)
     return layer.kv_heads * PAGE * (k + k // 8 + v + 4)
 

@@ -20,7 +20,7 @@ from localllm.program import Attention, Rope
 SAMPLE = 128  # tokens
 POSITIONS = 4096  # over which the offset, which turns with the position, is averaged
 LEAST = 1e-3  # of a layer's mean, that a ratio of K to Q counts as
-DOUBT = 0.1  # of Q's mean square, that is added to each dim's: a sample is not all there is
+DOUBT = 1.0  # times Q's mean square is added to each dim's: a sample is not all there is
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Shape:
         self.factors[:, : a.k_dims], self.inverses[:, : a.k_dims] = factor, 1 / factor
         turn = factor[:, :, None] * rotation_matrix(a.k_dims, self.rotation)
         products = turn.swapaxes(1, 2) @ self._products(q) @ turn
-        self.feedback[:, : a.k_dims, : a.k_dims] = _feedback(products)
+        self.feedback[:, : a.k_dims, : a.k_dims] = feedback_of(products)
 
     def _turned(self, x: np.ndarray, turns: np.ndarray) -> np.ndarray:
         """`x`, its pairs of dims as complex numbers times `turns`."""
@@ -125,7 +125,7 @@ def _mean_turn(speeds: np.ndarray) -> np.ndarray:
     return np.where(speeds, np.expm1(POSITIONS * angle) / (POSITIONS * np.expm1(angle)), 1)
 
 
-def _feedback(products: np.ndarray) -> np.ndarray:
+def feedback_of(products: np.ndarray) -> np.ndarray:
     """How much of an error in a dim of K (rows) each dim of later blocks (columns) is to make up
     for, so that the mean square of errors times Q is least; from `_products`."""
     dims = products.shape[-1]

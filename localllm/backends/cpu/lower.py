@@ -15,7 +15,7 @@ from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes, Step
 from localllm.backends.cpu.weights import Matrix, Weights
 from localllm.kernels import attention, fields, heads, linear, norm, states
 from localllm.kernels.fields import float_bits, round_up
-from localllm.kernels.kinds import KINDS
+from localllm.kernels.kinds import KINDS, Kind
 from localllm.program import Attention, Op, Program
 from quant.jit import Kernel
 from quant.rows import PANEL, SLOT_BYTES
@@ -27,9 +27,8 @@ class Lowering(Buffers):
     """One pass over a program's operations."""
 
     def __init__(self, program: Program, weights: Weights, sizes: Sizes, batch: int):
-        self.kind = KINDS[sizes.kv_type]
         super().__init__(
-            program.ops, sizes, Lowered(pool=Pool(program.layers, sizes.pages, self.kind))
+            program.ops, sizes, Lowered(pool=Pool(program.layers, sizes.pages, sizes.kv_type))
         )
         self.weights, self.batch = weights, batch
         self.fused: set[int] = set()
@@ -264,12 +263,15 @@ class Lowering(Buffers):
             norm_op, i = self.ops[i], self.ops[i].inputs[0]
         return self.places[i].rows, rope, norm_op
 
+    def _pages(self, a: Attention) -> Kind:
+        return KINDS[a.pages_of(self.sizes.kv_type)]
+
     def _attend(self, i: int, op: Op) -> None:
         a = op.attention
         common = {
             "HEADS": a.heads, "KV_HEADS": a.kv_heads, "K_DIMS": a.k_dims, "V_DIMS": a.v_dims,
             "POOL": self.out.pool.layer(a.layer), "GROUP_BYTES": self.out.pool.group_bytes,
-            "HEAD_BYTES": self.out.pool.head_bytes(a), "K_BYTES": self.kind.k_bytes(a.k_dims),
+            "HEAD_BYTES": self.out.pool.head_bytes(a), "K_BYTES": self._pages(a).k_bytes(a.k_dims),
         }  # fmt: skip
         q_out = self._shared("q", (self.sizes.rows + 8) * a.heads * a.k_dims * 2)
         scales = self._shared("scales", (self.sizes.rows + 8) * a.heads * 4)
@@ -299,14 +301,15 @@ class Lowering(Buffers):
             args[heads.ROPE], args[heads.ROPE_DIMS] = table.address, table.dims
             args[heads.ROPE_KIND] = table.kind
         args[heads.Q_SCALE] = float_bits(a.scale * states.LOG2_E)
-        args[heads.LEVEL] = self.kind.q_level(a.k_dims)
-        args[heads.ROTATION] = self.kind.rotation(a.k_dims)
-        args[heads.V_ROTATION] = self.kind.rotation(a.v_dims)
-        if self.kind.learns:
+        kind = self._pages(a)
+        args[heads.LEVEL] = kind.q_level(a.k_dims)
+        args[heads.ROTATION] = kind.rotation(a.k_dims)
+        args[heads.V_ROTATION] = kind.rotation(a.v_dims)
+        if kind.learns:
             self._shape(args, a, sources)
         for name, value in more.items():
             args[getattr(heads, name)] = value
-        self._emit("heads", self.kind.heads, args, a.kv_heads, kind=fields.TOKENS)
+        self._emit("heads", kind.heads, args, a.kv_heads, kind=fields.TOKENS)
 
     def _shape(self, args: np.ndarray, a: Attention, sources) -> None:
         """What becomes of K, nothing yet, for the model to learn."""
@@ -320,7 +323,7 @@ class Lowering(Buffers):
             len(self.out.steps), a, sources["Q"][0], sources["K"][0],
             rope=rope and rope.rope, gains=gains[:2],
             epsilon=next((op.epsilon for _, _, op in sources.values() if op), 0.0),
-            rotation=self.kind.rotation(a.k_dims),
+            rotation=self._pages(a).rotation(a.k_dims),
         )  # fmt: skip
         self.out.shapes.append(shape)
         args[heads.CENTRES] = shape.centres.ctypes.data
@@ -338,8 +341,8 @@ class Lowering(Buffers):
         )
         self.places[i] = place
         args = self._block(states.ROTATION + 1)
-        args[states.ROTATION] = self.kind.rotation(a.v_dims)
-        for tile, kernel in self.kind.spans.items():
+        args[states.ROTATION] = self._pages(a).rotation(a.v_dims)
+        for tile, kernel in self._pages(a).spans.items():
             args[getattr(states, f"SPAN_{tile}")] = kernel.address
         part = states.part_bytes(a.v_dims, group)
         args[states.PARTS] = self._shared("parts", self.sizes.parts * a.kv_heads * part)

@@ -52,21 +52,23 @@ class CPUModel:
         self.max_wanted = min(self.max_wanted, max_rows)
         names = dict.fromkeys(op.weight for op in program.ops if op.kind in PRODUCTS)
         self.weights = Weights(gguf, names, program.ops[0].weight, lanes)
-        self.kind = KINDS[kv_type]
-        compile_all(self._kernels(names), lanes, progress)
+        compile_all(self._kernels(names, kv_type), lanes, progress)
         self.team = Team(lanes, pin=sys.platform == "linux" if pin is None else pin)
         self.used = False
         self._lower(names, lanes, kv_type)
-        self._pack(progress or _silent, None if self.kind.learns else until)
-        if self.kind.learns:
+        learns = bool(self.lowered.shapes)
+        self._pack(progress or _silent, None if learns else until)
+        if learns:
             ids = sample() if sample else ()
             self._learn(np.array(ids or range(0, self.vocab, self.vocab // SAMPLE + 1)))
 
-    def _kernels(self, names) -> list[Kernel]:
+    def _kernels(self, names, kv_type: str) -> list[Kernel]:
         from localllm.kernels import attention, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [*team.KERNELS, self.kind.heads, attention.attend, *self.kind.spans.values()]
+        own = [*team.KERNELS, attention.attend]
+        for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
+            own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
         own += [pack.pack, pack.pack_until]
         return [f.product for f in formats] + own + [f.repack for f in formats]

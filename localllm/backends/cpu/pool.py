@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from localllm.backends.cpu.memory import aligned
-from localllm.kernels.kinds import Kind
+from localllm.kernels.kinds import KINDS
 from localllm.kernels.pages import GROUP
 from localllm.program import Attention
 
@@ -11,8 +11,8 @@ from localllm.program import Attention
 class Pool:
     """Pages 0 to `pages` - 1 of every layer; memory is the system's until a page is written."""
 
-    def __init__(self, layers: Sequence[Attention], pages: int, kind: Kind):
-        self.kind = kind
+    def __init__(self, layers: Sequence[Attention], pages: int, kv_type: str):
+        self.kv_type = kv_type
         sizes = [a.kv_heads * self.head_bytes(a) for a in layers]
         self.offsets = [sum(sizes[:n]) for n in range(len(layers))]
         self.group_bytes = sum(sizes)
@@ -21,7 +21,8 @@ class Pool:
 
     def head_bytes(self, a: Attention) -> int:
         """Bytes of a group of pages of one head of a layer."""
-        return GROUP * (self.kind.k_bytes(a.k_dims) + self.kind.v_bytes(a.v_dims))
+        kind = KINDS[a.pages_of(self.kv_type)]
+        return GROUP * (kind.k_bytes(a.k_dims) + kind.v_bytes(a.v_dims))
 
     def layer(self, n: int) -> int:
         """The address of a layer's first page."""
