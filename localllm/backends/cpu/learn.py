@@ -20,7 +20,7 @@ from localllm.program import Attention, Rope
 SAMPLE = 128  # tokens
 POSITIONS = 4096  # over which the offset, which turns with the position, is averaged
 LEAST = 1e-3  # of a layer's mean, that a ratio of K to Q counts as
-DOUBT = 1.0  # times Q's mean square is added to each dim's: a sample is not all there is
+DOUBT = 0.1  # times Q's mean square is added to each dim's: a sample is not all there is
 
 
 @dataclass(slots=True)
