@@ -20,6 +20,7 @@ from quant.simd import (
     LANES,
     bits,
     column,
+    in_order,
     load_bytes,
     load_f16,
     shift_right,
@@ -52,6 +53,8 @@ def by_sixteens(tiles, w, x, blocks, slots):
             weights, about = w + HALVES + 4 * BYTES + 6 * BYTES * j, x + 32 * slots
             scales, sums = w + HALVES + 2 * LANES * j, about + 8 * slots
             fetch(tiles, weights + TILE_BYTES, 6 * BYTES)
+            if len(tiles) == 1:  # else LLVM mixes the loads of all eight, and a token gets 2/3
+                in_order()
             i = scaled_sixes(tiles, weights, scales, x, sums, slots)
             scaled = fma_int_rows(scaled, i, about, 4)
             x += SLOT_BYTES * slots

@@ -228,6 +228,17 @@ prefetch = _prefetch(3, "Ask for a cache line that will be read soon.")
 prefetch_early = _prefetch(2, "Ask for a line that will be read later: as far as the second cache.")
 
 
+@intrinsic
+def in_order(context):
+    """The compiler moves no load across: what is read from memory in order is fetched ahead."""
+
+    def generate(ctx, b, sig, args):
+        b.fence("acq_rel", targetscope="singlethread")
+        return nothing(ctx)
+
+    return types.void(), generate
+
+
 # ---- values -----------------------------------------------------------------------------------
 
 
