@@ -6,7 +6,7 @@ width. Weights are named as the file names them, without ".weight"; a bias that 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from localllm.errors import BadFile
@@ -42,10 +42,12 @@ class Attention:
     scale: float
     window: int = 0
     softcap: float = 0.0
+    first: bool = False  # of those with a window, or of those without
 
     def pages_of(self, kv_type: str) -> str:
-        """The type of this layer's pages. All layers see what the first gets wrong: it has f16."""
-        return kv_type if self.layer else "f16"
+        """The type of this layer's pages. All later layers see what a first one gets wrong: it
+        has f16."""
+        return "f16" if self.first else kv_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Recorder:
 
     def attend(self, q: Value, k: Value, v: Value, attention: Attention) -> Value:
         """Causal attention of each sequence over its own positions; K and V are kept."""
-        a = attention
+        others = [bool(a.window) for a in self.program.layers]
+        a = replace(attention, first=bool(attention.window) not in others)
         wanted = (a.heads * a.k_dims, a.kv_heads * a.k_dims, a.kv_heads * a.v_dims)
         if (q.width, k.width, v.width) != wanted:
             raise BadFile(f"Q, K and V are {q.width, k.width, v.width} wide, not {wanted}.")

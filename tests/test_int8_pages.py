@@ -85,6 +85,21 @@ def test_k_is_what_was_rounded(dims):
         assert steps.max() < 3 / 127
 
 
+@pytest.mark.parametrize(
+    ("windows", "wide"), [([0, 0, 0], {0}), ([8, 8, 0, 8, 0], {0, 2}), ([0, 8, 9], {0, 1})]
+)
+def test_layers_that_keep_16_bits(windows, wide):
+    """The first layer, and the first whose window is of the other sort."""
+    tensors = Tensors(embd__weight=np.eye(16))
+    m = tensors.recorder()
+    x = m.embed("embd")
+    for n, window in enumerate(windows):
+        x = m.attend(x, x, x, Attention(n, 1, 1, 16, 16, 0.25, window))
+    for a in m.program.layers:
+        assert a.pages_of("f16") == "f16"
+        assert a.pages_of("q8_0") == ("f16" if a.layer in wide else "q8_0")
+
+
 def test_errors_that_are_made_up_for():
     """Where dims of Q go together, the products of Q with what is held are nearer for it."""
     rng = np.random.default_rng(4)

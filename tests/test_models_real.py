@@ -53,7 +53,7 @@ def test_int8_pages_cost_little(name, model_path, open_llm):
         np.sort(divergence(open_llm(path, kv_type=t).logits(exact["tokens"].tolist()), exact))[:-8]
         for t in ("f16", "q8_0")
     )
-    assert half.mean() <= 1.3 * wide.mean()
+    assert half.mean() <= 1.2 * wide.mean()
 
 
 @pytest.mark.parametrize("name", NAMES[:2])

@@ -1,4 +1,4 @@
-"""How a page holds K and V as int8, about half the size of `pages`: in all layers but the first.
+"""How a page holds K and V as int8, about half the size of `pages` (see `Attention.pages_of`).
 
 K, after RoPE, a fixed offset, a fixed scale for each pair of dims (see `backends.cpu.learn`) and
 a rotation, has a bf16 scale for each token, head and BLOCK of dims; V, rotated, an f32 one for
