@@ -1,4 +1,5 @@
-"""Vector values for kernels: load, store, fma, exp ...: names for `quant.llvm.vectors`.
+"""Vector values for kernels: names for `quant.llvm.vectors` and, what reads or writes memory,
+`quant.llvm.memory`.
 
 A vector has one 32-bit lane for each of LANES rows. Addresses are plain integers."""
 
@@ -9,6 +10,9 @@ from quant.target import BYTES, HALVES, LANES
 
 __all__ = ["BYTES", "HALVES", "LANES"]
 
+MEMORY = ("load_", "store_", "get_", "put_", "prefetch", "column", "stack", "in_order")
+
 
 def __getattr__(name: str) -> Any:
-    return Later("quant.llvm.vectors", name)
+    home = "memory" if name.startswith(MEMORY) else "vectors"
+    return Later(f"quant.llvm.{home}", name)

@@ -11,16 +11,16 @@ import llvmlite.binding as llvm
 import pytest
 from crosscompile import TARGETS, forced
 
-from quant.target import LEVELS
+from quant.target import LEVELS, choose
 
 TESTS = Path(__file__).parent
 ALL = os.environ.get("LOCALLLM_TEST_TARGETS") == "all"
 
 # Enough to meet every instruction of the level: vector values, formats of each kind, and models in
 # pieces and among others. With LOCALLLM_TEST_TARGETS=all: everything.
-FILES = ["test_targets.py", "test_simd.py", "test_quant.py", "test_backend.py"]
+FILES = ["test_targets.py", "test_simd.py", "test_tiles.py", "test_quant.py", "test_backend.py"]
 SOME = (
-    "forcing or test_simd or numpy or (test_quant and (Q4_K or Q5_0 or Q6_K or F16))"
+    "forcing or test_simd or test_tiles or numpy or (test_quant and (Q4_K or Q5_0 or Q6_K or F16))"
     " or (test_batch_mates and gemma3) or (test_every_architecture and qwen2)"
     " or (test_odd_sizes_of_floats and gemma3)"
 )
@@ -70,7 +70,30 @@ def test_the_core_on_a_lesser_processor(target, runs):
 
 def test_forcing():
     """Says, also to the test above, what this process compiles for."""
-    from quant.target import TARGET, choose, features
+    from quant.target import TARGET, features
 
     print(f"compiles for {TARGET.name}")
     assert choose(features()) == TARGET
+
+
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        ("", "plain"),
+        ("sse2 ssse3 avx", "plain"),
+        ("avx2 fma", "plain"),  # no chip, but a list may lack what it should have
+        ("avx2 fma f16c", "avx2"),
+        ("avxvnni avx2 fma f16c", "avx-vnni"),
+        ("avx512f avx512bw avx512vl avx2 fma f16c", "avx2"),
+        ("avx512vl avx512vnni avx2 fma f16c", "avx512vl-vnni"),
+        ("avx512f avx512bw avx512vl avx512vnni avx2 fma f16c", "avx512-vnni"),
+        ("neon", "plain"),
+        ("neon dotprod i8mm", "neon-dotprod"),
+    ],
+)
+def test_a_level_needs_every_feature_it_uses(features, name):
+    assert choose(frozenset(features.split())).name == name
+
+
+def test_every_level_divides_a_block():
+    assert all(32 % level.lanes == 0 and level.lanes <= 16 for level in LEVELS)
