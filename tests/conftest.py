@@ -79,3 +79,41 @@ def open_llm(kept_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     yield open_one
     for llm in opened:
         llm.close()
+
+
+@pytest.fixture
+def call(home, monkeypatch):
+    """call("run", "m", ..., stdin="") -> the command line's result; LLM.open gives call.llm."""
+    from fakes import fake_llm
+    from typer.testing import CliRunner
+
+    from localllm.cli import app
+    from localllm.llm import LLM
+
+    def invoke(*words, stdin=""):
+        monkeypatch.setattr(LLM, "open", lambda name, **options: invoke.llm)
+        return CliRunner().invoke(app.build(), list(words), input=stdin)
+
+    invoke.llm = fake_llm("An answer.")
+    return invoke
+
+
+@pytest.fixture
+def a_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A server of the user's own that has "m" loaded; remote.asked holds what it was asked for."""
+    from fakes import fake_llm
+
+    from localllm.server import remote
+
+    (home / "data" / "servers").mkdir(parents=True)
+    (home / "data" / "servers" / "1.json").write_text("a note")
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        llm = fake_llm("From the server.")
+        llm.server = "http://127.0.0.1:1"
+        return llm if name == "m" else None
+
+    monkeypatch.setattr(remote, "find", find)
+    return asked

@@ -1,43 +1,16 @@
-"""The command line: what it prints, what it returns, and how it stops."""
+"""The command line: what it asks a model, what it prints, and what it returns."""
 
-import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 from fake_model import FakeModel
 from fakes import END, START, VOCAB, fake_llm
 from typer.testing import CliRunner
 
 from localllm.cli import app as cli
-from localllm.cli import options
 from localllm.cli.commands import answer
-from localllm.cli.printing import stats_line, write_table, write_text
 from localllm.engine.worker import Worker
-from localllm.llm import LLM
-from localllm.tui.waiting import Waiting
-
-TESTS = Path(__file__).parent
-
-
-@pytest.fixture
-def call(home, monkeypatch):
-    """call("run", "m", ..., stdin="") -> the result; LLM.open gives call.llm."""
-
-    def invoke(*words, stdin=""):
-        monkeypatch.setattr(LLM, "open", lambda name, **options: invoke.llm)
-        return CliRunner().invoke(cli.build(), list(words), input=stdin)
-
-    invoke.llm = fake_llm("An answer.")
-    return invoke
 
 
 def request(call):
@@ -141,25 +114,6 @@ def test_a_base_model_goes_on_and_says_so(call):
     assert "base model" not in result.stderr
 
 
-@pytest.fixture
-def a_server(home, monkeypatch):
-    """A server of the user's own that has "m" loaded; remote.asked holds what it was asked for."""
-    from localllm.server import remote
-
-    (home / "data" / "servers").mkdir(parents=True)
-    (home / "data" / "servers" / "1.json").write_text("a note")
-    asked = []
-
-    def find(name):
-        asked.append(name)
-        llm = fake_llm("From the server.")
-        llm.server = "http://127.0.0.1:1"
-        return llm if name == "m" else None
-
-    monkeypatch.setattr(remote, "find", find)
-    return asked
-
-
 def test_run_asks_a_server_that_has_the_model_loaded(call, a_server):
     result = call("run", "m", "hi")
     assert result.stdout == "From the server.\n"
@@ -237,16 +191,6 @@ def test_a_conversation_gets_the_options_of_its_own(call, monkeypatch):
     assert "give a prompt" in call("run", "m", "--json").stderr.lower()
 
 
-def test_a_shell_is_offered_names_and_files(home, tmp_path):
-    (tmp_path / "a.gguf").write_bytes(b"")
-    (tmp_path / "a.txt").write_text("")
-    (tmp_path / "ab").mkdir()
-    assert options.model_names("qwen2.5-coder:") == ["qwen2.5-coder:0.5b", "qwen2.5-coder:1.5b"]
-    assert options.installed_names("") == []
-    offered = options.model_names(f"{tmp_path}/a")
-    assert offered == [f"{tmp_path}/a.gguf", f"{tmp_path}/ab/"]
-
-
 def test_errors_are_a_line_and_a_hint(call):
     result = call("show", "no-such-model")
     assert result.exit_code == 1 and not result.stdout
@@ -286,213 +230,3 @@ def test_perplexity_follows_the_protocol(call, tmp_path):
     assert result["perplexity"] == pytest.approx(1, abs=1e-4)
     short = call("perplexity", "m", str(file), "--ctx", "64")
     assert short.exit_code == 1 and "32 tokens" in short.stderr
-
-
-def test_models_on_disk(call, tmp_path):
-    path = tiny.write(tmp_path / "small.gguf")
-    assert json.loads(call("list", "--json").stdout) == []
-    assert call("pull", "small", "--from", str(path)).exit_code == 0
-    [model] = json.loads(call("list", "--json").stdout)
-    assert model["name"] == "small" and model["size"] == path.stat().st_size
-    assert "smollm2" in call("list", "--all").stdout
-    shown = json.loads(call("show", "small", "--json").stdout)
-    assert {"name", "path", "architecture", "parameters", "context_length", "size"} <= set(shown)
-    assert shown["architecture"] == "llama" and shown["context_length"] == 256
-    assert call("cp", "small", "other").exit_code == 0
-    assert json.loads(call("show", "other", "--json").stdout)["path"] == shown["path"]
-    assert "is whole" in call("verify", "small").stderr
-    Path(shown["path"]).write_bytes(b"damaged")
-    assert call("verify").exit_code == 1
-    assert call("rm", "other", "small").exit_code == 0
-    assert json.loads(call("list", "--json").stdout) == []
-
-
-def test_every_command_about_models_has_json(call, tmp_path, a_server):
-    def told(*words):
-        return json.loads(call(*words, "--json").stdout)
-
-    path = tiny.write(tmp_path / "small.gguf")
-    pulled = told("pull", "small", "--from", str(path))
-    assert pulled["name"] == "small" and pulled["size"] == path.stat().st_size
-    assert told("cp", "small", "other") == {"name": "other", "alias": "small"}
-    assert [model["name"] for model in told("list")] == ["small", "other"]
-    assert "means small" in call("list").stdout
-    assert told("verify") == [{"name": "small", "whole": True, "error": None}]
-    (tmp_path / "there").mkdir()
-    found = path.rename(tmp_path / "there" / "found.gguf")
-    listed = told("import", str(found.parent), "--dry-run")
-    assert [model["path"] for model in listed] == [str(found)]
-    assert str(found) in call("import", str(found.parent), "--dry-run").stdout
-    assert told("import", str(found.parent)) == listed
-    assert told("rm", "other", "small") == [
-        {"name": "other", "alias": True, "freed": 0},
-        {"name": "small", "alias": False, "freed": pulled["size"]},
-    ]
-    assert told("prune") == [] and told("ps") == []
-
-
-def test_show_is_for_people(call, tmp_path):
-    shown = call("show", str(tiny.write(tmp_path / "small.gguf"))).stdout
-    assert "context length" in shown and "256" in shown and "template" in shown
-    assert "TYPE  TENSORS" in shown and "F32" in shown
-    assert "No server of yours" in call("ps").stderr
-
-
-def test_fit_says_the_numbers(call, tmp_path):
-    path = str(tiny.write(tmp_path / "small.gguf"))
-    result = call("fit", path, "--json")
-    plan = json.loads(result.stdout)
-    assert result.exit_code == 0 and plan["fits"] and plan["context"] == 256
-    assert plan["needs"] == plan["weights"] + plan["pages"] + plan["scratch"]
-
-
-def test_answers_give_a_terminal_no_orders(capsys):
-    class Terminal:
-        text = ""
-
-        def isatty(self):
-            return True
-
-        def write(self, text):
-            self.text += text
-
-        def flush(self):
-            pass
-
-    terminal = Terminal()
-    write_text("a\x1b[2Jb\tc\nd\x07\x9b", terminal)
-    assert terminal.text == "a[2Jb\tc\nd"
-    write_text("\x1b[2J")
-    assert capsys.readouterr().out == "\x1b[2J"  # a file gets what the model said
-
-
-def test_numbers_stand_to_the_right(capsys):
-    write_table(("name", "size"), [("a", 5), ("long", 12.5), ("none", None)])
-    assert capsys.readouterr().out.splitlines() == [
-        "NAME   SIZE",
-        "a         5",
-        "long  12.50",
-        "none      -",
-    ]
-
-
-def test_waiting_names_a_stage_once_where_there_is_no_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("localllm.tui.waiting.PATIENCE", 0)
-    with Waiting() as waiting:
-        for done in range(4):
-            waiting("compiling", done, 3)
-    assert capsys.readouterr().err == "compiling ...\n"
-
-
-def test_waiting_moves_on_a_terminal_while_nothing_is_reported(monkeypatch):
-    class Terminal(io.StringIO):
-        encoding = "ascii"
-
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr("localllm.tui.waiting.PATIENCE", 0)
-    terminal = Terminal()
-    with Waiting(terminal) as waiting:
-        waiting("compiling", 1, 2)
-        end = time.monotonic() + 20
-        while terminal.getvalue().count("compiling") < 4 and time.monotonic() < end:
-            time.sleep(0.02)
-    shown = terminal.getvalue()
-    assert len({line[0] for line in shown.split("\r")[1:5]}) == 4, "the wheel has turned"
-    assert "############............ 1/2" in shown and shown.endswith("\r\x1b[K")
-
-
-def test_stats_line():
-    usage = {"prompt_tokens": 1, "cached_tokens": 2, "completion_tokens": 3}
-    rates = {"prompt_per_second": 4, "predicted_per_second": 5, "ttft_ms": 60, "load_ms": 700}
-    line = stats_line(usage, rates)
-    assert "(2 cached)" in line and "after 0.06 s" in line and "in 0.70 s" in line
-
-
-# ---- whole processes -----------------------------------------------------------------------------
-
-SLOW = """
-import sys, time
-sys.path.insert(0, {tests!r})
-import fakes
-from localllm.llm import LLM
-from localllm.cli.app import build
-class Slow(fakes.Ticket):
-    def __iter__(self):
-        for event in super().__iter__():
-            yield event
-            time.sleep({pause})
-fakes.Ticket = Slow
-LLM.open = lambda name, **options: fakes.fake_llm("word " * 400)
-sys.argv = ["localllm", "run", "m", "hi"]
-build()()
-"""
-
-
-def slow(pause: float, **options) -> subprocess.Popen:
-    code = textwrap.dedent(SLOW).format(tests=str(TESTS), pause=pause)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", code], text=True, **pipes, **options)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_ctrl_c_stops_the_answer_and_keeps_what_came():
-    process = slow(0.02)
-    assert process.stdout.read(5) == "word "
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and out.endswith("\n") and len(out) < 1900
-    assert err == ""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_ctrl_c_twice_leaves():
-    process = slow(5)
-    assert process.stdout.read(1) == "w"
-    since = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
-    assert process.returncode == 130 and time.monotonic() - since < 4
-
-
-@pytest.mark.skipif(os.name == "nt", reason="closes a pipe")
-def test_any_text_can_be_printed_under_any_locale():
-    code = """
-from localllm.cli import printing, streams
-streams.prepare()
-print("naïve")
-printing.write_json("naïve")
-"""
-    narrow = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=narrow, timeout=60)
-    assert done.stdout.split() == [b"na?ve", b'"na\\u00efve"'], done.stderr
-
-
-@pytest.mark.skipif(os.name == "nt", reason="closes streams as a shell does")
-def test_closed_streams_are_empty_ones():
-    code = "import sys; from localllm.cli import streams; streams.prepare();"
-    code += "sys.stdout.write(sys.stdin.read())"
-    words = f"'{sys.executable}' -c '{code}' <&- >&-"
-    assert subprocess.run(words, shell=True, timeout=60).returncode == 0
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full disk")
-def test_a_full_disk_is_told_in_a_line(home):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "localllm", "list", "--all"],
-            stdout=full, stderr=subprocess.PIPE, timeout=60,
-        )  # fmt: skip
-    assert done.returncode and b"No space left" in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-def test_a_broken_pipe_is_quiet():
-    process = slow(0.001)
-    process.stdout.read(1)
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(timeout=20) != 0
