@@ -121,10 +121,3 @@ def quantise_some(source, stride, block, count, slots):
     else:
         for t in range(count):
             quantise(source + t * stride, block, t, slots)
-
-
-@inline
-def quantise_row(source, blocks, panel, slot, slots):
-    """A row of `blocks` * 32 f32 into one slot of a panel."""
-    for k in range(blocks):
-        quantise(source + k * 4 * BLOCK, panel + k * SLOT_BYTES * slots, slot, slots)

@@ -8,7 +8,7 @@ from blocks import Tiles, random_blocks
 
 from quant.formats import format_of, supported
 from quant.jit import compile_all, kernel
-from quant.rows import BLOCK, SLOT_BYTES, quantise_row
+from quant.rows import BLOCK, SLOT_BYTES, quantise
 from quant.simd import LANES
 from quant.types import GGML_TYPES, by_name
 
@@ -40,7 +40,9 @@ def rng():
 @kernel(5, __name__)
 def rows_to_panel(source, blocks, panel, count, slots):
     for t in range(count):
-        quantise_row(source + t * blocks * 128, blocks, panel, t, slots)
+        for k in range(blocks):
+            x = source + (t * blocks + k) * 4 * BLOCK
+            quantise(x, panel + k * SLOT_BYTES * slots, t, slots)
 
 
 # ---- the file's blocks ------------------------------------------------------------------------
