@@ -20,7 +20,7 @@ __all__ = ["GGUF", "REQUIRED", "Metadata", "TensorInfo", "shards"]
 
 REQUIRED: Any = object()
 MAX_SHARDS = 1024
-LOOKS, MISSES = 64, 4
+LOOKS, MISSES = 64, 4  # at pages of a file, and how many of those may be on disk alone
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 _LENGTH = struct.Struct("<Q")
 
