@@ -1,5 +1,6 @@
 """The CPU backend: programs against NumPy, and the same bits however a batch is put together."""
 
+import threading
 from concurrent.futures import Future
 
 import numpy as np
@@ -183,6 +184,17 @@ def test_pages_take_what_was_estimated(opened):
         assert model.lowered.pool.group_bytes * 4 == page * 32
     with pytest.raises(Unsupported, match="q4_0"):
         opened(kv_type="q4_0")
+
+
+def test_a_load_that_fails_leaves_no_threads(tmp_path):
+    def fails():
+        raise ValueError("no sample")
+
+    before = threading.active_count()
+    with GGUF.open(tiny.write(tmp_path / "a.gguf", text=False)) as file:
+        with pytest.raises(ValueError, match="no sample"):
+            models.load(file, device="cpu", threads=2, kv_type="q8_0", sample=fails)
+        assert threading.active_count() == before
 
 
 # ---- the same bits -------------------------------------------------------------------------------

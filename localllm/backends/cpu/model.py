@@ -55,12 +55,16 @@ class CPUModel:
         compile_all(self._kernels(names, kv_type), lanes, progress)
         self.team = Team(lanes, pin=sys.platform == "linux" if pin is None else pin)
         self.used = False
-        self._lower(names, lanes, kv_type)
-        learns = bool(self.lowered.shapes)
-        self._pack(progress or _silent, None if learns else until)
-        if learns:
-            ids = sample() if sample else ()
-            self._learn(np.array(ids or range(0, self.vocab, self.vocab // SAMPLE + 1)))
+        try:
+            self._lower(names, lanes, kv_type)
+            learns = bool(self.lowered.shapes)
+            self._pack(progress or _silent, None if learns else until)
+            if learns:
+                ids = sample() if sample else ()
+                self._learn(np.array(ids or range(0, self.vocab, self.vocab // SAMPLE + 1)))
+        except BaseException:  # Ctrl-C too
+            self.close()
+            raise
 
     def _kernels(self, names, kv_type: str) -> list[Kernel]:
         from localllm.kernels import attention, linear, norm
