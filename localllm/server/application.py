@@ -64,7 +64,10 @@ def _answer(site: Site, endpoint: Endpoint) -> Answer:
         except ClientDisconnect:
             return Response(status_code=499)
         except LocalLLMError as error:
-            return failure.response(error)
+            told = failure.response(error)
+            if told.status_code == 500:
+                LOG.error("Request %s failed: %s", record.id, error, exc_info=error)
+            return told
         except Exception as error:
             LOG.exception("Request %s failed.", record.id)
             return failure.response(error)
