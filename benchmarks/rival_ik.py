@@ -7,14 +7,13 @@ are repacked when they are loaded, or not; each with flash attention and without
 """
 
 import ctypes
-import json
 import random
 import sys
 import time
 from importlib.metadata import version
-from typing import Any
 
 from ik_llama_cpp import _ctypes_api as api
+from rival_loop import answer
 
 UBATCH = 512
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -76,12 +75,7 @@ def main(path: str, threads: str, longest: str) -> None:
     api.llama_backend_init()
     sizes = int(threads), int(longest)
     settings = [Setting(path, *sizes, repack, flash) for repack in (1, 0) for flash in (1, 0)]
-    answer: dict[str, Any] = {"about": about(), "settings": [s.name for s in settings]}
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        seconds = settings[request["setting"]].run(request["kind"], request["tokens"])
-        print(json.dumps({"seconds": seconds}), flush=True)
+    answer(about(), settings)
 
 
 if __name__ == "__main__":

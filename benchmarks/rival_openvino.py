@@ -6,7 +6,6 @@ Reads a request a line on stdin, writes an answer a line; `rivals.py` says what 
 takes it minutes to read: what came of it is kept in FOLDER. Attention by pages of KV, and without.
 """
 
-import json
 import os
 import random
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import openvino
 import openvino_genai as genai
+from rival_loop import answer
 
 BACKENDS = {"PA": "pages", "SDPA": "no pages"}
 
@@ -64,12 +64,7 @@ def main(path: str, threads: str, folder: str) -> None:
     except RuntimeError as error:
         sys.exit(f"OpenVINO cannot load {path}: {str(error).strip().splitlines()[-1]}")
     settings = [Setting(place, int(threads), backend) for backend in BACKENDS]
-    about = f"openvino-genai {genai.__version__}"
-    print(json.dumps({"about": about, "settings": [s.name for s in settings]}), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        seconds = settings[request["setting"]].run(request["kind"], request["tokens"])
-        print(json.dumps({"seconds": seconds}), flush=True)
+    answer(f"openvino-genai {genai.__version__}", settings)
 
 
 if __name__ == "__main__":

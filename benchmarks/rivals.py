@@ -16,7 +16,8 @@ each rival, of which PYTHON is the interpreter:
 Before its turns each rival runs every test with each of its settings; only the fastest takes part.
 Rows of the page that are not measured stay.
 
-What passes between this program and a rival's (`rival_ik.py`, `rival_openvino.py`), a line each:
+What passes between this program and a rival's (`rival_ik.py`, `rival_openvino.py`; their end is
+`rival_loop.py`), a line each:
 first {"about", "settings": [names]}; then {"setting": index, "kind": "pp" or "tg", "tokens"} is
 asked, and {"seconds"} answered.
 """

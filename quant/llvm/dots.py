@@ -14,14 +14,14 @@ from quant.llvm.vectors import (
     at,
     call,
     const,
+    i16v,
     i32v,
     shuffle,
     u8v,
 )
 from quant.target import LANES, TARGET
 
-_I, _B = i32v.llvm, u8v.llvm
-_W = ir.VectorType(I16, 2 * LANES)
+_I, _B, _W = i32v.llvm, u8v.llvm, i16v.llvm
 _BITS = 32 * LANES
 
 

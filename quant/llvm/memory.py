@@ -18,6 +18,7 @@ from quant.llvm.vectors import (
     call,
     const,
     f32v,
+    i16v,
     i32v,
     nothing,
     shuffle,
@@ -26,8 +27,7 @@ from quant.llvm.vectors import (
 )
 from quant.target import BYTES, LANES, TARGET
 
-_F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
-_W = ir.VectorType(I16, 2 * LANES)
+_F, _I, _B, _W = f32v.llvm, i32v.llvm, u8v.llvm, i16v.llvm
 
 # ---- whole vectors ------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from numba.core.extending import intrinsic
 
 from quant.llvm.vectors import (
     F32,
-    I16,
     I32,
     I64,
     at,
@@ -26,8 +25,7 @@ from quant.llvm.vectors import (
 )
 from quant.target import LANES
 
-_F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
-_W = ir.VectorType(I16, 2 * LANES)
+_F, _I, _B, _W = f32v.llvm, i32v.llvm, u8v.llvm, i16v.llvm
 _BITS = 32 * LANES
 
 

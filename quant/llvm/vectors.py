@@ -39,8 +39,7 @@ f32v = Vector("f32", F32, LANES)
 i32v = Vector("i32", I32, LANES)
 i16v = Vector("i16", I16, 2 * LANES)
 u8v = Vector("u8", I8, BYTES)
-_F, _I, _B = f32v.llvm, i32v.llvm, u8v.llvm
-_W = ir.VectorType(I16, 2 * LANES)
+_F, _I, _B, _W = f32v.llvm, i32v.llvm, u8v.llvm, i16v.llvm
 
 
 # ---- for code generation, here and in `tiles` -----------------------------------------------

@@ -264,6 +264,7 @@ class Lowering(Buffers):
         return self.places[i].rows, rope, norm_op
 
     def _pages(self, a: Attention) -> Kind:
+        """How this layer's pages hold K and V."""
         return KINDS[a.pages_of(self.sizes.kv_type)]
 
     def _attend(self, i: int, op: Op) -> None:
