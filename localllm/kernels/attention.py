@@ -22,7 +22,7 @@ from localllm.kernels.fields import (
     is_single,
     scratch_of,
 )
-from localllm.kernels.pages import v_scales
+from localllm.kernels.pages import k_page, v_scales
 from localllm.kernels.rotation import rotate
 from localllm.kernels.states import (
     BEGIN,
@@ -32,12 +32,15 @@ from localllm.kernels.states import (
     GROUP_BYTES,
     HEAD_BYTES,
     HEADS,
+    K_BYTES,
     K_DIMS,
     KV,
     KV_HEADS,
     LANE_BYTES,
     LANE_OUT,
     LAST,
+    NEXT,
+    NEXT_BYTES,
     OUT_STRIDE,
     PAGES,
     PANELS_OUT,
@@ -181,6 +184,22 @@ def is_wanted(args, task):
     return rows > 0
 
 
+@inline
+def first_span(args, task):
+    """The first span of positions that any row of a task sees."""
+    low = first_position(arg(task, TASK_POSITION), arg(args, WINDOW)) // SPAN
+    return max(low, arg(task, TASK_SPAN))
+
+
+@inline
+def announce(args, task, kv, s, work):
+    """Say which pages of K are read next: those of span `s` of a task."""
+    last, k_size = arg(task, TASK_POSITION) + arg(task, TASK_COUNT) - 1, arg(args, K_BYTES)
+    k = k_page(head_pool(args, kv), entry(task, s * PAGES), arg(args, GROUP_BYTES), k_size)
+    put_i64(work + 8 * NEXT, k)
+    put_i64(work + 8 * NEXT_BYTES, min(PAGES, last // PAGE + 1 - s * PAGES) * k_size)
+
+
 @kernel(4)
 def attend(args, begin, end, lane):
     """Units are (KV head, task), so that a lane stays with one head's pages. A task of one span
@@ -189,17 +208,22 @@ def attend(args, begin, end, lane):
     tasks, group = arg(batch, TASKS), arg(args, HEADS) // arg(args, KV_HEADS)
     for unit in range(begin, end):
         kv, task = unit // tasks, arg(batch, TASK_LIST) + unit % tasks * TASK_BYTES
+        after = min(unit + 1, end - 1)
+        next_kv, next_task = after // tasks, arg(batch, TASK_LIST) + after % tasks * TASK_BYTES
         if not is_wanted(args, task):
             continue
         position, count = arg(task, TASK_POSITION), arg(task, TASK_COUNT)
-        low = first_position(position, arg(args, WINDOW)) // SPAN
-        high = (position + count - 1) // SPAN
+        low, high = first_span(args, task), (position + count - 1) // SPAN
         tiles, states = (group + 7) // 8 if count == 1 else group, memory + STATES
         if arg(batch, SPLIT):
             states = arg(args, PARTS) + unit * tiles * size
-            low, high = max(low, arg(task, TASK_SPAN)), arg(task, TASK_SPAN)
+            high = arg(task, TASK_SPAN)
         begin_states(args, states, tiles if low <= high else 0)
         for s in range(low, high + 1):
+            if s < high:
+                announce(args, task, kv, s + 1, memory + WORK)
+            else:
+                announce(args, next_task, next_kv, first_span(args, next_task), memory + WORK)
             span(task, args, kv, s * PAGES, memory, states)
         if not arg(batch, SPLIT):
             emit_task(args, task, kv, states, memory + STATES + group * size, lane)

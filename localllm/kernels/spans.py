@@ -26,6 +26,8 @@ from localllm.kernels.states import (
     LOG2_E,
     LOW,
     NEW,
+    NEXT,
+    NEXT_BYTES,
     OLD,
     PAGES,
     Q_STRIDE,
@@ -42,6 +44,7 @@ from localllm.kernels.states import (
     WEIGHTS,
     WHOLE,
     WINDOW,
+    WORK,
     entry,
     first_position,
     head_pool,
@@ -60,6 +63,7 @@ from quant.simd import (
     load_i32,
     maximum,
     minimum,
+    prefetch_early,
     splat_f32,
     store_f32,
     store_low_halves,
@@ -82,6 +86,20 @@ ROWS = 8  # of the register tile; each kernel has its own
 
 
 @inline
+def ask(address, size):
+    """Ask for bytes that will be read soon, as far as the second cache."""
+    for line in range(0, size, 64):
+        prefetch_early(address + line)
+
+
+@inline
+def ask_for_next(memory, part, parts):
+    """Ask for one of so many parts of the pages of K that come after this span."""
+    size = arg(memory + WORK, NEXT_BYTES) // parts
+    ask(arg(memory + WORK, NEXT) + part * size, size)
+
+
+@inline
 def score(tile, task, args, kv, work, begin, pages, out):
     """Rows of Q against `pages` pages of K from page `begin` on: (rows, SPAN) f32 at `out`."""
     dims, pool = arg(args, K_DIMS), head_pool(args, kv)
@@ -90,6 +108,9 @@ def score(tile, task, args, kv, work, begin, pages, out):
     group_bytes, k_size = arg(args, GROUP_BYTES), arg(args, K_BYTES)
     for p in range(pages):
         k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
+        v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
+        for band in range(padded_dims(args) // BAND):
+            ask(v + band * GROUP * BAND_BYTES, BAND_BYTES)
         for c in range(0, PAGE * 4, 4 * LANES):
             i = int_zeros_like(tile)
             for pair in range(dims // 2):
@@ -177,6 +198,7 @@ def weigh(tile, task, args, kv, begin, pages, memory, state):
         for p in range(pages):
             v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
             v += band * GROUP * BAND_BYTES
+            ask_for_next(memory, band * pages + p, dims // BAND * pages)
             for pair in range(PAGE // 2):
                 x = memory + WEIGHTS + (p * PAGE // 2 + pair) * 4
                 i = dot_pairs(i, load_i32(v + pair * 4 * BAND), x, SPAN * 2)

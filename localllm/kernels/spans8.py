@@ -6,7 +6,7 @@ from localllm.batch import PAGE
 from localllm.kernels.fields import SPAN, arg
 from localllm.kernels.pages import BAND, GROUP, VECTORS, k_page
 from localllm.kernels.pages8 import BAND_BYTES, BLOCK, v_page
-from localllm.kernels.spans import scale_weights, span_kernels
+from localllm.kernels.spans import ask, ask_for_next, scale_weights, span_kernels
 from localllm.kernels.states import (
     FIRST,
     FIRST_Q,
@@ -69,6 +69,9 @@ def score8(tile, task, args, kv, work, begin, pages, out):
     q, stride = arg(work, FIRST_Q), arg(work, Q_STRIDE)
     for p in range(pages):
         k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
+        v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
+        for band in range(padded_dims(args) // BAND):
+            ask(v + band * GROUP * BAND_BYTES, BAND_BYTES)
         for c in range(0, PAGE * 4, 4 * LANES):
             s = zeros_like(tile)
             for block in range(dims // BLOCK):
@@ -113,6 +116,7 @@ def weigh8(tile, task, args, kv, begin, pages, memory, state):
             i = int_zeros_like(tile)
             v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
             v += band * GROUP * BAND_BYTES + within
+            ask_for_next(memory, vector * pages + p, dims // BAND * VECTORS * pages)
             for four in range(PAGE // 4):
                 weights = memory + WEIGHTS + p * PAGE + 4 * four
                 i = dot_unsigned(i, load_bytes(v + four * 4 * BAND), weights, SPAN)

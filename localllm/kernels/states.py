@@ -28,7 +28,9 @@ from quant.simd import (
 
 # What the kernel of a register tile is to do: `count` rows of Q, their positions `step` apart,
 # against the pages of a span from page `begin` of a task's table on.
-(TASK, KV, COUNT, STEP, BEGIN, FIRST_Q, Q_STRIDE, FIRST_SCALE, SCALE_STRIDE) = range(9)
+(TASK, KV, COUNT, STEP, BEGIN, FIRST_Q, Q_STRIDE, FIRST_SCALE, SCALE_STRIDE, NEXT, NEXT_BYTES) = (
+    range(11)
+)
 
 LOG2_E = 1.4426950408889634  # scores are in powers of two
 LOW = -1e29  # no score is lower; one that may not be seen counts as ten times it
