@@ -185,6 +185,12 @@ def is_wanted(args, task):
 
 
 @inline
+def task_of(batch, index):
+    """Where the task of that number stands."""
+    return arg(batch, TASK_LIST) + index * TASK_BYTES
+
+
+@inline
 def first_span(args, task):
     """The first span of positions that any row of a task sees."""
     low = first_position(arg(task, TASK_POSITION), arg(args, WINDOW)) // SPAN
@@ -206,10 +212,9 @@ def attend(args, begin, end, lane):
     leaves its part to `merge_spans`; another goes through its whole context and emits its rows."""
     batch, memory, size = arg(args, BATCH), scratch_of(args, lane), state_size(args)
     tasks, group = arg(batch, TASKS), arg(args, HEADS) // arg(args, KV_HEADS)
+    work = memory + WORK
     for unit in range(begin, end):
-        kv, task = unit // tasks, arg(batch, TASK_LIST) + unit % tasks * TASK_BYTES
-        after = min(unit + 1, end - 1)
-        next_kv, next_task = after // tasks, arg(batch, TASK_LIST) + after % tasks * TASK_BYTES
+        kv, task = unit // tasks, task_of(batch, unit % tasks)
         if not is_wanted(args, task):
             continue
         position, count = arg(task, TASK_POSITION), arg(task, TASK_COUNT)
@@ -220,10 +225,12 @@ def attend(args, begin, end, lane):
             high = arg(task, TASK_SPAN)
         begin_states(args, states, tiles if low <= high else 0)
         for s in range(low, high + 1):
+            put_i64(work + 8 * NEXT_BYTES, 0)
             if s < high:
-                announce(args, task, kv, s + 1, memory + WORK)
-            else:
-                announce(args, next_task, next_kv, first_span(args, next_task), memory + WORK)
+                announce(args, task, kv, s + 1, work)
+            elif unit + 1 < end:
+                after = task_of(batch, (unit + 1) % tasks)
+                announce(args, after, (unit + 1) // tasks, first_span(args, after), work)
             span(task, args, kv, s * PAGES, memory, states)
         if not arg(batch, SPLIT):
             emit_task(args, task, kv, states, memory + STATES + group * size, lane)
@@ -247,5 +254,5 @@ def merge_spans(args, begin, end, lane):
             for k in range(tiles):
                 at, count = k * size, min(group - 8 * k, 8)
                 merge(args, part + at, states + at, count, memory)
-        task = arg(batch, TASK_LIST) + first * TASK_BYTES
+        task = task_of(batch, first)
         emit_task(args, task, kv, states, states + group * size, lane)

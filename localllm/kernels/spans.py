@@ -82,6 +82,7 @@ from quant.tiles import (
     zeros,
 )
 
+LINES = BAND_BYTES // 64  # of cache, a page's part of a band
 ROWS = 8  # of the register tile; each kernel has its own
 
 
@@ -109,11 +110,10 @@ def score(tile, task, args, kv, work, begin, pages, out):
     for p in range(pages):
         k = k_page(pool, entry(task, begin + p), group_bytes, k_size)
         v = v_page(pool, entry(task, begin + p), group_bytes, k_size)
-        for band in range(padded_dims(args) // BAND):
-            ask(v + band * GROUP * BAND_BYTES, BAND_BYTES)
         for c in range(0, PAGE * 4, 4 * LANES):
             i = int_zeros_like(tile)
-            for pair in range(dims // 2):
+            for pair in range(dims // 2):  # as many lines of V as pairs of dims of K
+                prefetch_early(v + pair // LINES * GROUP * BAND_BYTES + pair % LINES * 64)
                 i = dot_pairs(i, load_i32(k + pair * PAGE * 4 + c), q + 4 * pair, q_stride)
             s = scale_rows(i, load_f32(k + dims * PAGE * 2 + c), scales, s_stride)
             store_rows(s, out + p * PAGE * 4 + c, ROW_BYTES)
