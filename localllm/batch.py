@@ -5,6 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
+from localllm.wishes import WISH_FIELDS
+
 PAGE = 16  # tokens a page of the KV cache holds
 LOADING = "loading weights"  # the stage of opening a model in which its file is read
 
@@ -16,7 +18,9 @@ class Batch:
     ids (T,) i32 · begins (S + 1,) i32: rows begins[s] to begins[s + 1] belong to sequence s ·
     starts (S,) i32: the position of the first of them · tables (S, P) i32: the page that holds
     positions PAGE * p and on of sequence s · wanted (W,) i32: the rows, ascending, whose logits
-    are wanted · hidden (H,) i32: other rows, ascending, of which what the logits are made from is.
+    are wanted · hidden (H,) i32: other rows, ascending, of which what the logits are made from is ·
+    wishes (W or 0, WISH_FIELDS) f32: how to draw a token from each row of logits, for a model that
+    draws (see `localllm.wishes`).
     """
 
     ids: np.ndarray
@@ -25,6 +29,7 @@ class Batch:
     tables: np.ndarray
     wanted: np.ndarray
     hidden: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    wishes: np.ndarray = field(default_factory=lambda: np.zeros((0, WISH_FIELDS), np.float32))
 
 
 class Model(Protocol):
@@ -37,9 +42,15 @@ class Model(Protocol):
     max_rows: int  # tokens a batch may hold
     max_wanted: int  # rows of logits a batch may want
     max_sequences: int  # sequences a batch may hold
+    draws: bool  # whether it grants wishes
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, a view that the next call overwrites."""
+        ...
+
+    def drawn(self) -> np.ndarray:
+        """(W,) ids drawn as the batch that was run last wished, -1 where no draw was wanted or no
+        token can come; valid as long. The logits of those that must not come are -inf then."""
         ...
 
     def hidden(self) -> np.ndarray:

@@ -18,6 +18,7 @@ class FakeModel:
     def __init__(self, pages=64, vocab=32, context=4096, rows=64, wanted=64, sequences=64):
         self.pages, self.vocab, self.context = pages, vocab, context
         self.max_rows, self.max_wanted, self.max_sequences = rows, wanted, sequences
+        self.draws = False
         self.width, self._hidden = 4, np.zeros((0, 4), np.float32)
         self.pool = np.full((pages, PAGE), -1, np.int64)
         self.batches: list[Batch] = []

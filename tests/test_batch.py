@@ -7,10 +7,11 @@ import pytest
 import tiny
 from recorded import Part, batch_of, i32, logits
 
-from localllm import models
+from localllm import models, wishes
 from localllm.batch import PAGE, Batch
 from localllm.errors import BadRequest
 from localllm.gguf import GGUF
+from localllm.wishes import HEAT, MOST, WISH_FIELDS
 
 pytestmark = pytest.mark.usefixtures("kept_kernels")
 VOCAB, CONTEXT, PAGES, ROWS = 320, 100, 12, 24
@@ -89,6 +90,30 @@ def test_what_no_batch_may_be(fields, model):
     rest = model.forward(batch_of(Part([3], np.arange(PAGES), len(IDS)))).copy()
     np.testing.assert_array_equal(rest, logits(model, [*IDS, 3])[-1:])
     np.testing.assert_array_equal(logits(model, IDS), want)
+
+
+def wish(rows: int = 5, **fields: float) -> np.ndarray:
+    """Rows of wishes, the last one with these fields."""
+    made = np.zeros((rows, WISH_FIELDS), np.float32)
+    made[:, HEAT] = 1
+    for name, value in fields.items():
+        made[-1, getattr(wishes, name)] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        wish(4), wish(6), wish()[:, :-1], wish(TOP=MOST + 1), wish(TOP=-1), wish(TOP=np.nan),
+        wish(HEAT=0), wish(HEAT=np.nan), wish(BANNED=WISH_FIELDS), wish(BANNED=-1),
+        wish(FIRST_BANNED=VOCAB), wish(FIRST_BANNED=-1), wish(FIRST_BANNED=np.inf),
+    ],
+)  # fmt: skip
+def test_what_nobody_may_wish_for(made, model):
+    with pytest.raises(BadRequest):
+        model.forward(dataclasses.replace(good(), wishes=made))
+    model.forward(dataclasses.replace(good(), wishes=wish(TOP=3)))
+    assert model.drawn().shape == (5,) and model.drawn()[:4].max() == -1 < model.drawn()[4]
 
 
 def test_too_many_sequences(model):

@@ -6,6 +6,7 @@ import numpy as np
 
 from localllm.batch import PAGE, Batch, Model
 from localllm.errors import BadRequest
+from localllm.wishes import BANNED, FIRST_BANNED, HEAT, MOST, MOST_BANNED, TOP, WISH_FIELDS
 
 
 def check(batch: Batch, model: Model) -> None:
@@ -26,6 +27,8 @@ def check(batch: Batch, model: Model) -> None:
     if len(batch.hidden) and np.isin(batch.hidden, wanted).any():
         raise BadRequest("A row of a batch gives its logits or its hidden row, not both.")
     _check_tables(batch, model, counts)
+    if len(batch.wishes):
+        _check_wishes(batch, model)
 
 
 def _within(numbers: np.ndarray, end: int) -> bool:
@@ -38,6 +41,16 @@ def _ascending(places: np.ndarray, rows: int) -> bool:
     if not len(places):
         return True
     return bool(places[0] >= 0 and places[-1] < rows and (places[1:] > places[:-1]).all())
+
+
+def _check_wishes(batch: Batch, model: Model) -> None:
+    wishes = batch.wishes
+    if not model.draws or wishes.shape != (len(batch.wanted), WISH_FIELDS):
+        raise BadRequest("The wishes of a batch do not fit its logits.")
+    tops, banned, ids = wishes[:, TOP], wishes[:, BANNED], wishes[:, FIRST_BANNED:]
+    known = _within(tops, min(MOST, model.vocab) + 1) and _within(banned, MOST_BANNED + 1)
+    if not (known and _within(ids, model.vocab) and (wishes[:, HEAT] > 0).all()):
+        raise BadRequest("A wish of a batch cannot be granted.")
 
 
 def _check_tables(batch: Batch, model: Model, counts: list[int]) -> None:

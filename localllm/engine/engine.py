@@ -65,10 +65,12 @@ class Engine:
         work = self.scheduler.plan(self.pace.room(self.scheduler.answers))
         if not work:
             return False
-        logits = self._run(work, batch(work))
+        what = batch(work, self.model.draws)
+        logits = self._run(work, what)
         if logits is not None:
             self._pool(work)
-            picks = [self._pick(item, rows) for item, rows in _rows_of(work, logits)]
+            drawn = self.model.drawn().tolist() if len(what.wishes) else [-1] * len(logits)
+            picks = [self._pick(*rows) for rows in _rows_of(work, logits, drawn)]
             self.scheduler.settle(work)
             for item, event in zip(work, picks, strict=True):
                 self._settle(item, event)
@@ -168,12 +170,17 @@ class Engine:
             item.sequence.pooling.add(rows[begin : begin + len(item.hidden)])
             begin += len(item.hidden)
 
-    def _pick(self, item: Work, rows: np.ndarray) -> Event | None:
-        """The next token, when it is time for one, and copies of logits that were asked for."""
+    def _pick(self, item: Work, rows: np.ndarray, drawn: list[int]) -> Event | None:
+        """The next token, when it is time for one, and copies of logits that were asked for.
+
+        rows, drawn: the item's logits, and the id that the model drew from each or -1.
+        """
         sequence, event = item.sequence, Event()
         if sequence.unreported and len(rows):
             event.logits, event.start = rows.copy(), item.wanted.start
-        if item.picks:
+        if item.picks and drawn[-1] >= 0:
+            event.ids = drawn[-1:]
+        elif item.picks:
             try:
                 id, logprob = sequence.sampler.pick(rows[-1], sequence.ids)
             except Exception as error:
@@ -229,12 +236,14 @@ class Engine:
         sequence.deliver(ending)
 
 
-def _rows_of(work: list[Work], logits: np.ndarray) -> Iterator[tuple[Work, np.ndarray]]:
-    """Each piece of work with its rows of logits."""
+def _rows_of(
+    work: list[Work], logits: np.ndarray, drawn: list[int]
+) -> Iterator[tuple[Work, np.ndarray, list[int]]]:
+    """Each piece of work with its rows of logits, and what was drawn from them."""
     begin = 0
     for item in work:
         end = begin + len(item.wanted)
-        yield item, logits[begin:end]
+        yield item, logits[begin:end], drawn[begin:end]
         begin = end
 
 

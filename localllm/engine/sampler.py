@@ -10,6 +10,19 @@ from localllm.engine.filters import ACTIVE, FILTERS, Moment
 from localllm.engine.mirostat import Mirostat
 from localllm.errors import BadRequest, LocalLLMError
 from localllm.request import Logprob, Request
+from localllm.wishes import (
+    BANNED,
+    FIRST_BANNED,
+    HEAT,
+    LEAST,
+    MOST,
+    MOST_BANNED,
+    NOTHING,
+    NUMBER,
+    SHARE,
+    TOP,
+    WISH_FIELDS,
+)
 
 BITS = 2**64 - 1
 PICK, CHANCE = 0, 1  # the random numbers a token has
@@ -46,12 +59,52 @@ class Sampler:
         adapts = s.adaptive_target >= 0 and not s.mirostat and not s.greedy
         self._adaptive = Adaptive(s) if adapts else None
         self._ends = np.array([id for id in request.end_ids if 0 <= id < vocab], np.int64)
+        self._row = self._wish() if self._is_plain() else None
         self._biased = np.array(list(s.logit_bias), np.int64)
         self._biases = np.array(list(s.logit_bias.values()), np.float32)
         if len(self._biased) and self._biased.max() >= vocab:
             raise BadRequest(
                 f"logit_bias names token {self._biased.max()}, and the model has {vocab} tokens."
             )
+
+    def _is_plain(self) -> bool:
+        """Whether the likeliest are cut and cooled, and no more."""
+        s, names = self.sampling, [filter.__name__ for filter in self._chain]
+        asked = self._request
+        if asked.mask is not None or asked.logit_rows or asked.logprobs is not None:
+            return False
+        if s.logit_bias or self._mirostat or self._adaptive or len(self._ends) > MOST_BANNED:
+            return False
+        if s.greedy:
+            return not names
+        cuts = [name for name in ("top_k", "top_p", "min_p", "temperature") if name in names]
+        return names[:1] == ["top_k"] and names == cuts and s.top_k <= MOST and not s.dynatemp_range
+
+    def _wish(self) -> np.ndarray:
+        s, names = self.sampling, {filter.__name__ for filter in self._chain}
+        row = np.zeros(WISH_FIELDS, np.float32)
+        row[[SHARE, LEAST, HEAT]] = NOTHING[SHARE], NOTHING[LEAST], NOTHING[HEAT]
+        row[TOP] = 1 if s.greedy else min(s.top_k, self._vocab)
+        row[FIRST_BANNED : FIRST_BANNED + len(self._ends)] = self._ends
+        if "top_p" in names:
+            row[SHARE] = s.top_p
+        if "min_p" in names:
+            row[LEAST] = log(s.min_p)
+        if "temperature" in names:
+            row[HEAT] = max(s.temperature, 1e-4)
+        return row
+
+    def wish(self, length: int) -> np.ndarray | None:
+        """What a model that draws is told (see `localllm.wishes`) of the token after `length`;
+        overwritten by the next. None where the settings need `pick`."""
+        if self._row is not None:
+            self._row[NUMBER] = draw(self.seed, length)
+            self._row[BANNED] = len(self._ends) if self._holds_off_ends(length) else 0
+        return self._row
+
+    def _holds_off_ends(self, length: int) -> bool:
+        s = self.sampling
+        return s.ignore_eos or length - len(self._request.ids) < s.min_tokens
 
     def pick(self, row: np.ndarray, past: np.ndarray) -> tuple[int, Logprob | None]:
         """The next token after past (n,) i32, from row (vocab,) f32, which it may overwrite.
@@ -61,17 +114,17 @@ class Sampler:
         report = self._request.logprobs
         raw = None if report is None else row.copy()
         row = row if row.flags.writeable else row.copy()
-        self._forbid(row, len(past) - len(self._request.ids))
+        self._forbid(row, len(past))
         id = self._choose(row, past)
         if self._mask is not None:
             self._mask.take(id)
         return id, None if raw is None else logprob(raw, id, report or 0)
 
-    def _forbid(self, row: np.ndarray, answered: int) -> None:
+    def _forbid(self, row: np.ndarray, length: int) -> None:
         """Biases, and what must not come now."""
         if len(self._biased):
             row[self._biased] += self._biases
-        if self.sampling.ignore_eos or answered < self.sampling.min_tokens:
+        if self._holds_off_ends(length):
             row[self._ends] = -inf
         allowed = self._mask.allowed() if self._mask is not None else None
         if allowed is not None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from localllm.batch import Batch
 from localllm.engine.sequence import Sequence
+from localllm.wishes import HEAT, WISH_FIELDS
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +28,11 @@ class Work:
         return cls(sequence, tokens, wanted, hidden, sequence.picks(tokens))
 
 
-def batch(work: list[Work]) -> Batch:
-    """Flat arrays of what is to be computed; the order of the logits is that of the work."""
+def batch(work: list[Work], draws: bool = False) -> Batch:
+    """Flat arrays of what is to be computed; the order of the logits is that of the work.
+
+    draws: whether the model draws tokens itself.
+    """
     sequences = [item.sequence for item in work]
     begins = np.zeros(len(work) + 1, np.int32)
     np.cumsum([item.tokens for item in work], out=begins[1:])
@@ -44,7 +48,20 @@ def batch(work: list[Work]) -> Batch:
         tables=tables,
         wanted=_rows([item.wanted for item in work], shifts),
         hidden=_rows([item.hidden for item in work], shifts),
+        wishes=_wishes(work if draws else []),
     )
+
+
+def _wishes(work: list[Work]) -> np.ndarray:
+    """How to draw from each row of logits; none where nobody wants it."""
+    wishes = np.zeros((sum(len(item.wanted) for item in work), WISH_FIELDS), np.float32)
+    wishes[:, HEAT], end, asked = 1, 0, False
+    for item in work:
+        end += len(item.wanted)
+        wish = item.sequence.sampler.wish(item.sequence.length) if item.picks else None
+        if wish is not None:
+            wishes[end - 1], asked = wish, True
+    return wishes if asked else wishes[:0]
 
 
 def _rows(positions: list[range], shifts: list[int]) -> np.ndarray:

@@ -21,14 +21,14 @@ from quant.elementary import sigmoid
 from quant.jit import kernel
 from quant.later import inline
 from quant.rows import PANEL, SLOT_BYTES, quantise_some
-from quant.simd import BYTES, LANES, fma, load_f32, splat_f32, store_f32
+from quant.simd import BYTES, LANES, fma, load_f32, peak, put_f32, splat_f32, store_f32
 from quant.threads import call6
 
 TILES, SEGMENTS = OWN, OWN + 1
 FIRST_SEGMENT = OWN + 2
 (S_TILES, S_PRODUCT, S_W, S_TILE_BYTES, S_BLOCKS, S_X, S_PITCH, S_PANEL, S_LANE_X, S_LANE_BYTES,
- S_BIAS, S_Y, S_Y_STRIDE, S_ADD, S_MATRIX) = range(15)  # fmt: skip
-SEGMENT_FIELDS = 15
+ S_BIAS, S_Y, S_Y_STRIDE, S_ADD, S_MATRIX, S_PEAKS, S_PEAKS_STRIDE) = range(17)  # fmt: skip
+SEGMENT_FIELDS = 17
 GROUP = 32 // LANES  # tiles that make a block of 32 columns
 PART = 4  # panels that a gated group takes through its tiles at once
 
@@ -58,6 +58,15 @@ def add_bias(segment, tile, count, out):
             store_f32(out + t * BYTES, load_f32(out + t * BYTES) + bias)
 
 
+@inline
+def note_peaks(segment, tile, first, count, out):
+    """The largest of a tile's results for each token, if anybody wants to know."""
+    if arg(segment, S_PEAKS):
+        peaks, stride = arg(segment, S_PEAKS) + 4 * tile, arg(segment, S_PEAKS_STRIDE)
+        for t in range(count):
+            put_f32(peaks + (first + t) * stride, peak(load_f32(out + t * BYTES)))
+
+
 @kernel(4)
 def linear(args, begin, end, lane):
     """y = W x + bias as rows of f32, or y += it, for each segment."""
@@ -75,6 +84,7 @@ def linear(args, begin, end, lane):
         add_bias(segment, tile, count, out)
         y, stride = arg(segment, S_Y) + tile * BYTES, arg(segment, S_Y_STRIDE)
         y += first * stride
+        note_peaks(segment, tile, first, count, out)
         if arg(segment, S_ADD):
             for t in range(count):
                 store_f32(y + t * stride, load_f32(y + t * stride) + load_f32(out + t * BYTES))

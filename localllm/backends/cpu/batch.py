@@ -7,6 +7,7 @@ from localllm.backends.cpu.memory import aligned
 from localllm.batch import Batch, Model
 from localllm.kernels import fields
 from localllm.kernels.fields import CHUNK, SPAN, TASK_BYTES
+from localllm.wishes import WISH_FIELDS
 from quant.rows import PANEL
 
 TASK_FIELDS = TASK_BYTES // 8
@@ -25,10 +26,12 @@ class BatchMemory:
         self.first_tasks = np.zeros(rows, np.int64)
         self.wanted = np.zeros(rows, np.int64)
         self.wanted_index = np.zeros(rows, np.int64)
+        self.wishes = np.zeros((rows, WISH_FIELDS), np.float32)
         arrays: dict[int, np.ndarray] = {
             fields.POSITIONS: self.positions, fields.TABLES: self.row_tables,
             fields.TASK_LIST: self.tasks, fields.FIRST_TASKS: self.first_tasks,
             fields.WANTED_ROWS: self.wanted, fields.WANTED_INDEX: self.wanted_index,
+            fields.WISHES: self.wishes,
         }  # fmt: skip
         for field, array in arrays.items():
             self.fields[field] = array.ctypes.data
@@ -57,6 +60,7 @@ class BatchMemory:
             self.positions[first:end] = range(start, start + end - first)
             self.row_tables[first:end] = table + s * self.tables.strides[0]
         self.wanted[:logits], self.wanted[logits:wanted] = batch.wanted, batch.hidden
+        self.wishes[: len(batch.wishes)] = batch.wishes
         self.wanted_index[:rows] = -1
         self.wanted_index[self.wanted[:wanted]] = range(wanted)
         single = rows == 1 and wanted == 1
@@ -66,6 +70,7 @@ class BatchMemory:
         tasks = self._apart(starts, spans) if split else self._whole(begins, starts)
         f = self.fields
         f[fields.TOKENS], f[fields.WANTED], f[fields.LOGITS] = rows, wanted, logits
+        f[fields.DRAWS] = len(batch.wishes)
         f[fields.SINGLE], f[fields.SPLIT] = single, split
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))

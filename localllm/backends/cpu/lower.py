@@ -7,35 +7,29 @@ added to the residual is added in place; RoPE, head norms and the writing of pag
 import numpy as np
 
 from localllm.backends.cpu import learn
-from localllm.backends.cpu.buffers import Buffers
-from localllm.backends.cpu.memory import Rows
-from localllm.backends.cpu.pool import Pool
+from localllm.backends.cpu.blocks import Blocks
+from localllm.backends.cpu.memory import Rows, aligned
 from localllm.backends.cpu.rope import RopeTable
-from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes, Step
+from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes
 from localllm.backends.cpu.weights import Matrix, Weights
-from localllm.kernels import attention, fields, heads, linear, norm, states
+from localllm.kernels import attention, draw, fields, heads, linear, norm, states
 from localllm.kernels.fields import float_bits, round_up
 from localllm.kernels.kinds import KINDS, Kind
 from localllm.program import Attention, Op, Program
-from quant.jit import Kernel
 from quant.rows import PANEL, SLOT_BYTES
+from quant.simd import LANES
 
 ACTIVATIONS = {"silu": linear.SILU, "gelu": linear.GELU}
 
 
-class Lowering(Buffers):
+class Lowering(Blocks):
     """One pass over a program's operations."""
 
     def __init__(self, program: Program, weights: Weights, sizes: Sizes, batch: int):
-        super().__init__(
-            program.ops, sizes, Lowered(pool=Pool(program.layers, sizes.pages, sizes.kv_type))
-        )
-        self.weights, self.batch = weights, batch
+        super().__init__(program, sizes, batch)
+        self.weights = weights
         self.fused: set[int] = set()
         self.last = max(i for i, op in enumerate(self.ops) if op.kind == "attend")
-        self.wanted, self.tail, self.layer = False, False, -1
-        self.scratch_bytes = _scratch_bytes(program.layers)
-        self.scratch = self._memory(sizes.lanes * self.scratch_bytes)
 
     def run(self) -> Lowered:
         """Lower every operation in order."""
@@ -46,31 +40,6 @@ class Lowering(Buffers):
                 getattr(self, f"_{op.kind}")(i, op)
             self._release(i)
         return self.out
-
-    def _block(self, size: int) -> np.ndarray:
-        args = np.zeros(size, np.int64)
-        args[fields.BATCH] = self.batch
-        args[fields.ROWS] = self._row_kind
-        args[fields.SCRATCH], args[fields.SCRATCH_BYTES] = self.scratch, self.scratch_bytes
-        self.out.memory.append(args)
-        return args
-
-    def _emit(self, name: str, kernel: Kernel, args: np.ndarray, units: int, **more) -> None:
-        self.out.steps.append(Step(name, self.layer, kernel, args, units, **more))
-
-    @property
-    def _row_kind(self) -> int:
-        wanted = fields.LOGITS if self.tail else fields.WANTED
-        return wanted if self.wanted else fields.TOKENS
-
-    @property
-    def _panel_kind(self) -> int:
-        return fields.WANTED_PANELS if self.wanted else fields.PANELS
-
-    @property
-    def _chunk_kind(self) -> int:
-        wanted = fields.LOGIT_CHUNKS if self.tail else fields.WANTED_CHUNKS
-        return wanted if self.wanted else fields.CHUNKS
 
     # ---- what a value is needed as ----------------------------------------------------------
 
@@ -179,7 +148,7 @@ class Lowering(Buffers):
         alone = all(self.users[j] == users for j in pair)
         return users[0] if len(same) == 1 and alone and pair[0] != pair[1] else None
 
-    def _product(self, outputs: list[tuple[int, Rows, bool]], name: str, kind=None) -> None:
+    def _product(self, outputs: list[tuple[int, Rows, bool]], name: str) -> np.ndarray:
         args = self._block(linear.FIRST_SEGMENT + len(outputs) * linear.SEGMENT_FIELDS)
         weights = products = 0
         for k, (j, rows, add) in enumerate(outputs):
@@ -195,6 +164,7 @@ class Lowering(Buffers):
             name, linear.linear, args, int(args[linear.TILES]), kind=self._chunk_kind,
             bytes=weights, products=products,
         )  # fmt: skip
+        return args
 
     def _segment(self, args: np.ndarray, j: int) -> Matrix:
         """Fill in a segment but for where its results go."""
@@ -385,15 +355,21 @@ class Lowering(Buffers):
         stride = round_up(op.width, 32) * 4
         self.out.logits = Rows(self._memory(self.sizes.wanted * stride), stride)
         self.out.hidden, self.tail = self.places[op.inputs[0]].rows, True
-        self._product([(i, self.out.logits, False)], "logits")
+        args = self._product([(i, self.out.logits, False)], "logits")
+        if op.width % LANES == 0 and not op.scale:
+            self._draw(op, args[linear.FIRST_SEGMENT :])
 
-
-def _scratch_bytes(layers: list[Attention]) -> int:
-    """What the kernels of one lane work in."""
-    chunk = fields.CHUNK * PANEL * 64
-    gated = 2 * 32 * 4 * linear.PART * PANEL + 128 * PANEL
-    need = [states.scratch_bytes(a.v_dims, a.heads // a.kv_heads) for a in layers]
-    return round_up(max(chunk, gated, *need), 4096)
+    def _draw(self, op: Op, segment: np.ndarray) -> None:
+        """Draw tokens from logits as they are, of which `segment` makes a note of the peaks."""
+        stride = self.out.logits.stride // LANES
+        peaks = Rows(self._memory(self.sizes.wanted * stride), stride)
+        segment[linear.S_PEAKS], segment[linear.S_PEAKS_STRIDE] = _row(peaks)
+        self.out.drawn = aligned(self.sizes.wanted * 8).view(np.int64)
+        args = self._block(draw.DRAWN + 1)
+        args[draw.LOGITS], args[draw.STRIDE] = _row(self.out.logits)
+        args[draw.PEAKS], args[draw.PEAKS_STRIDE] = _row(peaks)
+        args[draw.TILES], args[draw.DRAWN] = op.width // LANES, self.out.drawn.ctypes.data
+        self._emit("draw", draw.draw, args, 1, kind=fields.DRAWS)
 
 
 def _row(rows: Rows) -> tuple[int, int]:

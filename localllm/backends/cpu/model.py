@@ -67,14 +67,14 @@ class CPUModel:
             raise
 
     def _kernels(self, names, kv_type: str) -> list[Kernel]:
-        from localllm.kernels import attention, linear, norm
+        from localllm.kernels import attention, draw, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
         own = [*team.KERNELS, attention.attend]
         for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
             own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
-        own += [pack.pack, pack.pack_until]
+        own += [pack.pack, pack.pack_until, draw.draw]
         return [f.product for f in formats] + own + [f.repack for f in formats]
 
     def _lower(self, names, lanes: int, kv_type: str) -> None:
@@ -96,7 +96,8 @@ class CPUModel:
         self.embedded = self.lowered.embedded.view(self.max_rows)
         self.logit_rows = self.lowered.logits.view(self.max_wanted)
         self.hidden_rows = self.lowered.hidden.view(self.max_rows)
-        self._hidden = slice(0)  # those of the batch that was run last
+        self.draws = self.lowered.drawn is not None
+        self._hidden = self._drawn = slice(0)  # those of the batch that was run last
 
     def _pack(self, progress: Progress, until: Until | None) -> None:
         if until is None:
@@ -145,6 +146,7 @@ class CPUModel:
         self._write(batch)
         self.team.run(self.table, self.batch.fields)
         self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
+        self._drawn = slice(len(batch.wishes))
         logits = self.logit_rows[: len(batch.wanted), : self.vocab]
         cap = self.program.ops[-1].scale
         return logits if not cap else cap * np.tanh(logits / cap)
@@ -163,6 +165,12 @@ class CPUModel:
         last = int(self.batch.positions[: len(batch.ids)].max())
         for table in self.lowered.ropes.values():
             table.reach(last)
+
+    def drawn(self) -> np.ndarray:
+        """(W,) i64 of the batch that was run last, overwritten by the next; see
+        `localllm.batch.Model`."""
+        assert self.lowered.drawn is not None
+        return self.lowered.drawn[self._drawn]
 
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last, overwritten by the next."""

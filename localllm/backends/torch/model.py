@@ -84,6 +84,7 @@ class TorchModel:
         self.vocab, self.context, self.pages = program.ops[-1].width, context, pages
         self.width = program.hidden_width
         self.max_rows, self.max_sequences = max_rows, MOST_SEQUENCES
+        self.draws = False
         self.max_wanted = most_wanted(self.vocab, max_rows)
         self.device = f"{device.name}, all layers"
         self._hidden = slice(0)  # rows of the batch that was run last
@@ -107,6 +108,10 @@ class TorchModel:
         check(batch, self)
         self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
         return self.runner.run(batch, len(batch.wanted))
+
+    def drawn(self) -> np.ndarray:
+        """See `localllm.batch.Model`: it draws none."""
+        return np.full(0, -1)
 
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last."""

@@ -49,7 +49,7 @@ class SplitModel:
         self.vocab, self.context, self.pages = self.rest.vocab, context, pages
         self.width = self.rest.width
         self.max_rows, self.max_wanted = self.rest.max_rows, self.rest.max_wanted
-        self.max_sequences = self.rest.max_sequences
+        self.max_sequences, self.draws = self.rest.max_sequences, self.rest.draws
         self.device = f"{device.name}, {layers} layers; the rest on {self.rest.device}"
 
     @property
@@ -67,6 +67,10 @@ class SplitModel:
         check(batch, self)
         self.rest.crossed = self.runner.run(batch, len(batch.ids))
         return self.rest.forward(batch)
+
+    def drawn(self) -> np.ndarray:
+        """See `localllm.batch.Model`."""
+        return self.rest.drawn()
 
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last."""
