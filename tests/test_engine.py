@@ -9,6 +9,7 @@ from fake_model import FakeModel, Run, answer, finish
 
 from localllm.batch import PAGE
 from localllm.engine.engine import Engine
+from localllm.engine.sequence import Ending
 from localllm.errors import BadRequest, LocalLLMError, PromptTooLong
 from localllm.request import Request
 from localllm.sampling import Sampling
@@ -132,6 +133,21 @@ def test_logits_wait_for_a_reader_that_is_behind():
     run.sequence.ready = lambda: True
     finish(engine, run)
     assert len(run.logits) == 50
+
+
+def test_a_reader_that_is_behind_holds_up_no_answer():
+    """Once its prompt's logits are delivered; nor is its answer's next token planned and lost."""
+    first = Request(ids(8, 20), GREEDY, max_tokens=40, logit_rows=True)
+    second = Request(ids(9, 28), GREEDY, max_tokens=40)
+    engine = Engine(FakeModel(pages=6))
+    runs = [Run(engine, request) for request in (first, second)]
+    while not runs[0].sequence.answering:
+        engine.step()
+    runs[0].sequence.ready = lambda: False
+    finish(engine, *runs)
+    assert engine.scheduler.preemptions
+    assert [run.ids for run in runs] == [answer(first), answer(second)]
+    assert all(run.ending == Ending("length") for run in runs)
 
 
 def test_log_probabilities_come_with_the_tokens():

@@ -113,7 +113,7 @@ class Scheduler:
         Of several that come to the same page only one computes it; the others find it in the
         tree in a later step.
         """
-        pending = [s for s in self.running if s.left and not s.answering and s.ready()]
+        pending = [s for s in self.running if s.left and not s.answering and not s.waits]
         pending[1:] = sorted(pending[1:], key=lambda s: (self.queue.rank(s)[0], s.left, s.serial))
         pages: dict[object, Sequence] = {}
         for sequence in pending:
@@ -157,8 +157,8 @@ class Scheduler:
         return min(tokens, len(sequence.pages) * PAGE - sequence.done)
 
     def _victim(self, needy: Sequence) -> Sequence:
-        """The youngest; before it those that wait for their reader."""
-        idle = [s for s in self.running if s is not needy and not s.ready()]
+        """The youngest; before it those that wait for their reader, and so compute nothing."""
+        idle = [s for s in self.running if s is not needy and s.waits]
         return idle[-1] if idle else self.running[-1]
 
     def _publish(self, sequence: Sequence) -> None:

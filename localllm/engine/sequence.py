@@ -73,6 +73,11 @@ class Sequence:
         return self.request.logit_rows and self.reported < self.prompt
 
     @property
+    def waits(self) -> bool:
+        """Whether the reader of its prompt's logits is to catch up first."""
+        return self.unreported and not self.ready()
+
+    @property
     def reusable(self) -> int:
         """Tokens whose pages may come from the tree: not the last, none whose rows are wanted."""
         if not self.request.cache:
