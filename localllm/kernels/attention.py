@@ -223,7 +223,8 @@ def attend(args, begin, end, lane):
         if arg(batch, SPLIT):
             states = arg(args, PARTS) + unit * tiles * size
             high = arg(task, TASK_SPAN)
-        begin_states(args, states, tiles if low <= high else 0)
+        rows = min(group, 8) if count == 1 else count
+        begin_states(args, states, tiles if low <= high else 0, rows)
         for s in range(low, high + 1):
             put_i64(work + 8 * NEXT_BYTES, 0)
             if s < high:
@@ -248,7 +249,7 @@ def merge_spans(args, begin, end, lane):
         kv, t = unit // rows, unit % rows
         position = np.int64(get_i32(arg(batch, POSITIONS) + 4 * t))
         first = get_i64(arg(batch, FIRST_TASKS) + 8 * t)
-        begin_states(args, states, tiles)
+        begin_states(args, states, tiles, min(group, 8))
         for s in range(first_position(position, arg(args, WINDOW)) // SPAN, position // SPAN + 1):
             part = arg(args, PARTS) + (kv * tasks + first + s) * tiles * size
             for k in range(tiles):

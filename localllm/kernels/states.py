@@ -102,11 +102,15 @@ def head_pool(args, kv):
 
 
 @inline
-def begin_states(args, states, count):
-    """States of rows that have seen nothing yet."""
+def begin_states(args, states, count, rows):
+    """States of rows that have seen nothing yet, as many of each as its register tile has.
+
+    No more: a part's lines were read by other lanes, and are to be had back from them.
+    """
     size = state_size(args)
+    used = SUMS + 4 * padded_dims(args) * (8 if rows > 4 else 4 if rows > 2 else 2)
     for state in range(states, states + count * size, size):
-        for c in range(0, size, 4 * LANES):
+        for c in range(0, used, 4 * LANES):
             store_f32(state + c, splat_f32(np.float32(0)))
         for c in range(PEAKS, PEAKS + 32, 4 * LANES):
             store_f32(state + c, splat_f32(np.float32(LOW)))
