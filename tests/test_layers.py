@@ -13,7 +13,7 @@ import localllm
 import quant
 
 ROOTS = [Path(quant.__file__).parent, Path(localllm.__file__).parent]
-LONGEST = 500  # lines of a file, at the very most: aim at a hundred
+LONGEST = 400  # lines of a file, at the very most: aim at a hundred
 
 
 def modules() -> dict[str, Path]:
