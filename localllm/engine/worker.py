@@ -15,7 +15,7 @@ from localllm.request import Event, Request
 
 T = TypeVar("T")
 WAITING = 1024  # requests that may wait for a place
-EACH = 60  # tokens a second that a reader with a pace still gets one by one
+EACH = 30  # tokens a second that a reader with a pace still gets one by one
 UNREAD = 4  # events with logits that a reader may be behind
 CHECK = 0.5  # seconds between looks whether the engine still lives; lets Ctrl-C in on Windows
 
