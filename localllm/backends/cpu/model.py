@@ -70,11 +70,11 @@ class CPUModel:
         from localllm.kernels import attention, draw, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [*team.KERNELS, attention.attend]
+        own = [*team.KERNELS, attention.attend, draw.draw]
         for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
             own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
-        own += [pack.pack, pack.pack_until, draw.draw]
+        own += [pack.pack, pack.pack_until]
         return [f.product for f in formats] + own + [f.repack for f in formats]
 
     def _lower(self, names, lanes: int, kv_type: str) -> None:
