@@ -10,6 +10,9 @@ from localllm.server.endpoint import DEPTH, Body, Field, parse
 from localllm.server.schema import WrongField
 
 NUMBER = {"type": "number", "minimum": 0, "maximum": 2}
+ONE = {"type": "object", "properties": {"is": {"enum": [1]}}, "required": ["is"]}
+TWO = {"type": "object", "properties": {"is": {"enum": [2]}, "two": {"type": "string"}},
+       "required": ["is", "two"]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,9 @@ def test_right_values_pass(value, declared):
         ({"a": 1, "b": 2}, {"type": "object", "maxProperties": 1}, "x"),
         ([1, None], {"anyOf": [{"type": "string"}, {"type": "array", "items": NUMBER}]}, "x[1]"),
         ({}, {"anyOf": [{"type": "string"}, {"type": "array"}]}, "x"),
+        ({"is": 2}, {"anyOf": [ONE, TWO]}, "x.two"),
+        ({"is": 2, "two": 0}, {"anyOf": [ONE, TWO]}, "x.two"),
+        ({"is": 3}, {"anyOf": [ONE, TWO]}, "x.is"),
     ],
 )
 def test_wrong_values_are_named(value, declared, param):
@@ -89,3 +95,19 @@ def test_null_is_the_same_as_no_field():
         body.read(b'{"b": null}')
     with pytest.raises(WrongField, match="an object"):
         body.read(b"[]")
+
+
+def test_nulls_further_in_are_no_members_either_but_for_those_of_a_users_schema():
+    choices = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"anyOf": [TWO]}}]}
+    body = Body((Field("a", choices, ""), Field("free", {"type": "object"}, "")))
+    wanted = {"is": 2, "two": "2", "else": None}
+    raw = {"a": [wanted | {"is": 2}], "free": {"enum": [None], "default": None}, "new": None}
+    assert body.read(json.dumps(raw).encode()) == {"a": [wanted], "free": raw["free"]}
+    with pytest.raises(WrongField, match=r"'a\[0\].two': Is required"):
+        body.read(b'{"a": [{"is": 2, "two": null}]}')
+
+
+def test_of_two_choices_the_one_that_fits_the_type_complains():
+    texts = {"anyOf": [{"type": "string"}, {"type": "array", "maxItems": 2}]}
+    with pytest.raises(WrongField, match="at most 2 items"):
+        schema.check([1, 2, 3], texts, "x")

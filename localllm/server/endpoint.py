@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from localllm.errors import BadRequest
 from localllm.server.record import Record
-from localllm.server.schema import Schema, check
+from localllm.server.schema import Schema, check, without_nulls
 from localllm.server.site import Site
 
 DEPTH = 64  # lists and objects inside each other
@@ -44,10 +44,11 @@ class Body:
 
     def read(self, raw: bytes) -> dict[str, Any]:
         """The checked fields of a request. Raises BadRequest (WrongField where one is to blame)."""
-        value = parse(raw)
+        value, schema = parse(raw), self.schema()
         if isinstance(value, dict):
             value = {name: item for name, item in value.items() if item is not None}
-        check(value, self.schema())
+        value = without_nulls(value, schema)
+        check(value, schema)
         return value
 
 

@@ -25,8 +25,7 @@ def check(value: Any, schema: Schema, at: str = "") -> None:
     """
     if "anyOf" in schema:
         _any_of(value, schema["anyOf"], at)
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
+    kinds = _kinds(schema)
     if kinds and not any(_is(value, kind) for kind in kinds):
         raise WrongField(at, f"Must be {_either(kinds)}, not {_shown(value)}.")
     if "enum" in schema and not any(_same(value, known) for known in schema["enum"]):
@@ -43,16 +42,39 @@ def check(value: Any, schema: Schema, at: str = "") -> None:
         _object(value, schema, at)
 
 
+def without_nulls(value: Any, schema: Schema) -> Any:
+    """`value` without members that are null, where `schema` names them; it says nothing of others,
+    such as those of a schema that a user sends."""
+    for choice in schema.get("anyOf", ()):
+        value = without_nulls(value, choice)
+    if isinstance(value, list) and "items" in schema:
+        items = schema["items"]
+        return [without_nulls(v, items) if isinstance(v, dict | list) else v for v in value]
+    if isinstance(value, dict) and "properties" in schema:
+        known = schema["properties"]
+        there = {name: v for name, v in value.items() if v is not None or name not in known}
+        return {name: without_nulls(v, known.get(name, {})) for name, v in there.items()}
+    return value
+
+
 def _any_of(value: Any, choices: list[Schema], at: str) -> None:
-    """The first choice of the right type is the one whose complaint helps."""
+    """Of the choices that may be meant, the first that complains about a part of the value."""
     complaints = []
     for choice in choices:
         try:
             return check(value, choice, at)
         except WrongField as complaint:
-            complaints.append((complaint.param != (at or None), complaint))
-    deepest = [complaint for deeper, complaint in complaints if deeper]
-    raise (deepest or [complaint for _, complaint in complaints])[0]
+            complaints.append((_meant(value, choice), complaint.param != (at or None), complaint))
+    raise max(complaints, key=lambda one: one[:2])[2]
+
+
+def _meant(value: Any, schema: Schema) -> bool:
+    """Is it of this type, and as an object with the constants that tell it from others?"""
+    if not any(_is(value, kind) for kind in _kinds(schema)):
+        return False
+    known = schema.get("properties", {}) if isinstance(value, dict) else {}
+    constants = [name for name in known if "enum" in known[name] and name in value]
+    return all(any(_same(value[name], one) for one in known[name]["enum"]) for name in constants)
 
 
 def _number(value: int | float, schema: Schema, at: str) -> None:
@@ -85,6 +107,11 @@ def _object(value: dict[str, Any], schema: Schema, at: str) -> None:
             raise WrongField(_join(at, name), "Is not a field that this endpoint knows.")
         elif isinstance(rest, dict):
             check(item, rest, _join(at, name))
+
+
+def _kinds(schema: Schema) -> list[str]:
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _is(value: Any, kind: str) -> bool:
