@@ -116,6 +116,30 @@ def test_every_sampling_knob_reaches_the_engine(url, llm):
     assert llm.asked[-1]["cache"] is False
 
 
+LETTERS = ("penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+
+
+@pytest.mark.parametrize(
+    ("given", "samplers"),
+    [("edkypmxt", LETTERS), ("sk?i", ("top_n_sigma", "top_k", "infill")),
+     ("top_k;temp;no", ("top_k", "temperature")), ("temp", ("temperature",)), ([], ())],
+)  # fmt: skip
+def test_samplers_in_one_string(url, llm, given, samplers):
+    assert ask(url, samplers=given).status_code == 200
+    assert llm.asked[-1]["sampling"].samplers == samplers
+
+
+def test_what_clients_of_llama_server_send(url, llm):
+    """llama cli; llama.vscode's edits; llama.vim's warming up before an instruction."""
+    sent = [
+        {"timings_per_token": True, "stream": True},
+        {"timings_per_token": False, "lora": [{"id": 0, "scale": 0.5}], "max_tokens": -1},
+        {"id_slot": 0, "n_predict": 0, "samplers": [], "response_fields": [""]},
+    ]
+    assert [ask(url, **body).status_code for body in sent] == [200, 200, 200]
+    assert llm.asked[-1]["max_tokens"] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "knob"), [("repetition_penalty", "repeat_penalty"), ("temp", "temperature")]
 )

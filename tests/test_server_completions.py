@@ -151,6 +151,17 @@ def test_what_llama_vscode_sends(url, llm):
     assert httpx.post(f"{url}/infill", json=warm).status_code == 200
 
 
+def test_what_llama_vim_sends(url):
+    wanted = ["content", "timings/predicted_n", "timings/predicted_n/x", "truncated", "no", "no/x"]
+    body = WHAT_LLAMA_VSCODE_SENDS | {"response_fields": wanted, "stop": []}
+    said = httpx.post(f"{url}/infill", json=body).json()
+    assert said == {"content": "34 tokens", "timings/predicted_n": 9, "truncated": False}
+    warm = {"input_prefix": "", "input_suffix": "", "prompt": "", "n_predict": 0,
+            "samplers": [], "response_fields": [""]}  # fmt: skip
+    answer = httpx.post(f"{url}/infill", json=warm)
+    assert (answer.status_code, answer.json()) == (200, {})
+
+
 def test_the_message_that_llama_vscode_looks_for(url):
     body = WHAT_LLAMA_VSCODE_SENDS | {"n_cmpl": 99}
     message = httpx.post(f"{url}/infill", json=body).json()["error"]["message"]

@@ -13,6 +13,10 @@ from localllm.server.running import together
 from localllm.server.schema import WrongField
 
 FULL = 100  # OpenAI's biases go to this, which stands for a ban or a must
+LETTERS = {  # llama.cpp's for --sampler-seq, which may stand in `samplers`, too
+    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typ_p", "p": "top_p",
+    "m": "min_p", "x": "xtc", "t": "temperature", "i": "infill",
+}  # fmt: skip
 KINDS = {f.name: f.type for f in dataclasses.fields(Sampling)}
 
 
@@ -118,8 +122,12 @@ def _ids(key: Any, llm: Any) -> list[int]:
 
 
 def _samplers(names: Any) -> tuple[str, ...]:
-    """Those that there are, once each; llama-server leaves others out, too."""
-    names = names.split(";") if isinstance(names, str) else names
+    """Those that there are, once each; llama-server leaves others out, too. In one text they are
+    named, with ; between, or have its letters."""
+    if isinstance(names, str):
+        split = names.split(";")
+        named = len(split) > 1 or SPELLINGS.get(names, names) in KNOWN
+        names = split if named else [LETTERS.get(letter, "") for letter in names]
     known = [SPELLINGS.get(name, name) for name in names]
     return tuple(dict.fromkeys(name for name in known if name in KNOWN))
 

@@ -70,7 +70,8 @@ SAMPLING = KNOBS + (
         "samplers",
         {"anyOf": [{"type": "array", "items": NAME, "maxItems": 32}, NAME]},
         "The samplers to use, in order: " + ", ".join(f"`{name}`" for name in Sampling().samplers)
-        + "; and `infill`, for filling gaps. Other names are left out, as llama-server does.",
+        + "; and `infill`, for filling gaps. Other names are left out, as llama-server does. In a "
+        "string: names with `;` between, or llama.cpp's letters, as `edskypmxt`.",
     ),
     Field(
         "dry_sequence_breakers",
@@ -158,6 +159,15 @@ def ignored(name: str, schema: Schema, why: str) -> Field:
     return Field(name, schema, why, ignored=True)
 
 
+LLAMA_IGNORED = (  # what llama-server's clients send, to its OpenAI endpoints too
+    ignored("id_slot", ANY, "There are no slots to choose: pages are shared."),
+    ignored("n_keep", ANY, "A context is never shifted: it ends."),
+    ignored("n_discard", ANY, "A context is never shifted: it ends."),
+    ignored("min_keep", ANY, "One token is always kept."),
+    ignored("t_max_prompt_ms", ANY, "A prompt is computed whole; close the connection to end it."),
+    ignored("timings_per_token", ANY, "Timings come with the end."),
+    ignored("lora", ANY, "No adapters are loaded."),
+)
 IGNORED = (
     ignored("user", TEXT, "There are no accounts here."),
     ignored("store", FLAG, "Nothing is stored."),

@@ -24,6 +24,9 @@ LIMITS = (
     Field("n_probs", fields.number(0, 100, "integer"),
           "Give `completion_probabilities`: each token's and of so many of the likeliest."),
     Field("return_tokens", fields.FLAG, "Give the ids of the answer too."),
+    Field("response_fields", {"type": "array", "items": fields.TEXT, "maxItems": 64},
+          "Give only these members, `a/b` for one inside another, each under that name. Not of a "
+          "stream."),
     Field("n_cmpl", fields.number(1, MOST_ANSWERS, "integer"),
           "How many answers; more than one come as a list."),
     Field("n", fields.number(1, MOST_ANSWERS, "integer"), "Another name of `n_cmpl`."),
@@ -32,15 +35,8 @@ LIMITS = (
     *fields.SHAPE,
     *fields.SAMPLING,
     *fields.ENGINE,
-    fields.ignored("id_slot", fields.ANY, "There are no slots to choose: pages are shared."),
-    fields.ignored("n_keep", fields.ANY, "A context is never shifted: it ends."),
-    fields.ignored("n_discard", fields.ANY, "A context is never shifted: it ends."),
     fields.ignored("n_indent", fields.ANY, "Nothing is cut from an answer."),
-    fields.ignored("min_keep", fields.ANY, "One token is always kept."),
-    fields.ignored("t_max_prompt_ms", fields.ANY, "A prompt is computed whole; close the "
-                   "connection to end it."),
-    fields.ignored("timings_per_token", fields.ANY, "Timings come with the end."),
-    fields.ignored("lora", fields.ANY, "No adapters are loaded."),
+    *fields.LLAMA_IGNORED,
     *fields.IGNORED,
 )  # fmt: skip
 Prompt = Callable[[Any], list[int]]  # an LLM -> the ids of the prompt
@@ -125,8 +121,22 @@ async def whole(native: Native) -> Any:
             if native.body.get("n_probs"):
                 key = "completion_probabilities"
                 said[key] = [one for part in parts for one in part.get(key, ())]
-            found.append(said)
+            wanted = native.body.get("response_fields")
+            found.append(chosen(said, wanted) if wanted else said)
         return found[0] if len(found) == 1 else found
+
+
+def chosen(said: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+    """The members that are at these paths, under the paths as their names."""
+    found = {}
+    for path in paths:
+        *folders, name = path.split("/")
+        inside: Any = said
+        for folder in folders:
+            inside = inside.get(folder) if isinstance(inside, dict) else None
+        if isinstance(inside, dict) and name in inside:
+            found[path] = inside[name]
+    return found
 
 
 async def events(native: Native) -> AsyncGenerator[bytes, None]:

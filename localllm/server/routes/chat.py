@@ -24,6 +24,7 @@ BODY = Body(
         Field("max_completion_tokens", fields.LIMIT, "Tokens an answer may have; -1 or none: to "
               "the end of the answer or of the context."),
         Field("max_tokens", fields.LIMIT, "The older name of `max_completion_tokens`."),
+        Field("n_predict", fields.LIMIT, "llama-server's name of it."),
         fields.ANSWERS,
         *fields.STREAM,
         fields.STOPS,
@@ -46,6 +47,8 @@ BODY = Body(
               "Only text comes out."),
         fields.ignored("prediction", fields.OBJECT, "It changes speed only."),
         fields.ignored("verbosity", fields.TEXT, "No template has a place for it."),
+        fields.ignored("response_fields", fields.ANY, "Only llama-server's own endpoints have it."),
+        *fields.LLAMA_IGNORED,
         *fields.IGNORED,
     )
 )  # fmt: skip
@@ -74,7 +77,8 @@ class Chat:
         ids = llm.prompt(said, self.tools.shown, **self.extra)
         self.opening = llm.tokenizer.decode(ids[-LAST:], special=True)
         asked = ask.options(self.call, llm)
-        asked["max_tokens"] = ask.most_tokens(self.body, "max_completion_tokens", "max_tokens")
+        limits = ("max_completion_tokens", "max_tokens", "n_predict")
+        asked["max_tokens"] = ask.most_tokens(self.body, *limits)
         if self.body.get("logprobs"):
             asked["logprobs"] = int(self.body.get("top_logprobs", 0))
         elif "top_logprobs" in self.body:

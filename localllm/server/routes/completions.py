@@ -46,6 +46,8 @@ BODY = Body(
         *fields.SHAPE,
         *fields.SAMPLING,
         *fields.ENGINE,
+        fields.ignored("response_fields", fields.ANY, "Only llama-server's own endpoints have it."),
+        *fields.LLAMA_IGNORED,
         *fields.IGNORED,
     )
 )  # fmt: skip
