@@ -42,7 +42,9 @@ class PromptTooLong(TooLarge):
 
     def __init__(self, prompt_tokens: int, context: int):
         super().__init__(
-            f"The prompt has {prompt_tokens} tokens, and the context holds {context}.",
+            # agents know llama-server's words for it, and then shorten a conversation themselves
+            f"The prompt has {prompt_tokens} tokens and exceeds the available context size of "
+            f"{context}.",
             "Shorten the prompt, or open the model with a longer context.",
         )
         self.prompt_tokens, self.context = prompt_tokens, context

@@ -43,6 +43,7 @@ def stream(url, **body):
 def test_a_whole_answer(url):
     answer = ask(url).json()
     assert answer["object"] == "chat.completion" and answer["model"] == "fake"
+    assert ask(url, model="").json()["model"] == "fake"
     (choice,) = answer["choices"]
     assert choice["message"] == {"role": "assistant", "content": "Hello, you!"}
     assert (choice["finish_reason"], choice["logprobs"], choice["index"]) == ("stop", None, 0)
@@ -210,6 +211,7 @@ def test_a_prompt_too_long_gives_both_numbers(url):
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (400, "exceed_context_size_error")
     assert error["n_prompt_tokens"] > error["n_ctx"] == 4096
+    assert "exceeds the available context size" in error["message"]  # by which agents know it
     assert error["code"] == "context_length_exceeded"
 
 

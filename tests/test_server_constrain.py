@@ -127,6 +127,14 @@ def test_a_tool_that_must_be_called():
     assert end[EOS] and not letters(end)
 
 
+@pytest.mark.parametrize("none", [{}, {"parameters": None}, {"parameters": {}}])
+def test_a_tool_without_parameters_is_called_with_none(none):
+    tool = {"type": "function", "function": {"name": "time"} | none}
+    tools = Tools.read({"tools": [tool], "tool_choice": "required"})
+    call = '<tool_call>\n{"name":"time","arguments":{'
+    assert letters(spell({}, call, tools)) == {"}"}
+
+
 def test_choices_that_no_tool_fits():
     for body in ({"tool_choice": "required"}, {"tools": [TIME], "tool_choice": FUNCTION}):
         with pytest.raises(BadRequest):

@@ -95,6 +95,8 @@ def test_listed_origins_get_cors_and_no_credentials():
         before = httpx.options(url, headers={"Origin": page})
         assert before.status_code == 204
         assert before.headers["access-control-allow-origin"] == page
+        allowed = before.headers["access-control-allow-headers"].split(", ")
+        assert {"*", "Authorization"} <= set(allowed)  # openai's own in a browser: X-Stainless-*
         answer = post(site, {"Origin": page})
         assert answer.headers["access-control-allow-origin"] == page
         assert "access-control-allow-credentials" not in answer.headers

@@ -105,4 +105,4 @@ def test_an_error_is_shown(page, site):
     page.goto(site.note.url)
     page.wait_for_selector("#model option", state="attached")
     say(page, "x" * 9000)
-    page.wait_for_selector("small.error:has-text('context holds 4096')")
+    page.wait_for_selector("small.error:has-text('context size of 4096')")

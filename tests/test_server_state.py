@@ -45,6 +45,7 @@ def test_models(site):
     assert listed["object"] == "list"
     states = {model["id"]: model["state"] for model in listed["data"]}
     assert states["fake"] == "ready"
+    assert get(site, "/v1/models/").json() == listed
     one = get(site, "/v1/models/fake").json()
     assert one["object"] == "model" and one["meta"]["n_ctx"] == 4096
     missing = get(site, "/v1/models/user/none:q4")

@@ -14,6 +14,9 @@ FORMS = {  # a dialect's name -> what stands before and after a call, the key of
 }
 
 
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}  # none, at OpenAI
+
+
 @dataclass(frozen=True)
 class Tools:
     """shown: what the template is given, None for nothing. must: the calls of which one has to be
@@ -68,7 +71,7 @@ def call_grammar(tools: Tools, dialect: Dialect, options: dict[str, Any]) -> str
     tail = f" {json.dumps(closing)}" if closing else ""
     lines = [f"start: {head}({calls}){tail}"]
     for i, function in enumerate(tools.must):
-        arguments = function.get("parameters") or {"type": "object"}
+        arguments = function.get("parameters") or NOTHING
         schema = {
             "type": "object",
             "properties": {"name": {"const": function["name"]}, key: arguments},

@@ -82,9 +82,9 @@ SAMPLING = KNOBS + (
 )  # fmt: skip
 
 MODEL = Field(
-    "model", NAME,
-    "An installed model's name, or one named when the server started. Without it: the first of "
-    "those, else the one used last.",
+    "model", {"type": "string", "maxLength": 256},
+    "An installed model's name, or one named when the server started. Without it, or empty: the "
+    "first of those, else the one used last.",
 )  # fmt: skip
 STREAM = (
     Field("stream", FLAG, "Send the answer as it comes, as server-sent events."),

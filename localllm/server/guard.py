@@ -153,7 +153,8 @@ def _preflight(origin: str) -> dict[str, str]:
     return SAFE | {
         "Access-Control-Allow-Origin": origin,
         "Access-Control-Allow-Methods": "GET, POST",
-        "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Api-Key",
+        # * stands for all but Authorization: OpenAI's own client sends a dozen of X-Stainless-*
+        "Access-Control-Allow-Headers": "*, Authorization, Content-Type, X-Api-Key",
         "Access-Control-Max-Age": "600",
         "Vary": "Origin",
     }

@@ -50,4 +50,4 @@ ROUTES = [
     Endpoint("GET", "/v1/models", listing, "What a request may name as its model."),
     Endpoint("GET", "/v1/models/{id:path}", one, "One model."),
 ]
-ROUTES.append(ROUTES[0].at("/models"))
+ROUTES += [ROUTES[0].at("/models"), ROUTES[0].at("/v1/models/")]
