@@ -9,6 +9,7 @@ from fakes import END, START, VOCAB, fake_llm
 from typer.testing import CliRunner
 
 from localllm.cli import app as cli
+from localllm.cli import streams
 from localllm.cli.commands import answer
 from localllm.engine.worker import Worker
 
@@ -143,6 +144,7 @@ def chatted(call, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(app, "run", run)
+    monkeypatch.setattr(streams, "on_a_terminal", lambda: True)
     return given
 
 
@@ -156,8 +158,13 @@ def test_chat_asks_a_server_too_and_takes_the_options_of_run(call, a_server, cha
         assert chatted["llm"] is call.llm
 
 
-def test_localllm_alone_on_a_terminal_is_the_chat(call, a_server, chatted, monkeypatch):
-    monkeypatch.setattr(cli, "on_a_terminal", lambda: True)
+def test_a_chat_needs_a_terminal(call, chatted, monkeypatch):
+    monkeypatch.setattr(streams, "on_a_terminal", lambda: False)
+    result = call("chat", "m")
+    assert result.exit_code == 1 and "needs a terminal" in result.stderr and not chatted
+
+
+def test_localllm_alone_on_a_terminal_is_the_chat(call, a_server, chatted):
     call()
     assert chatted["llm"].server and chatted["model"] is None
 

@@ -48,6 +48,13 @@ def test_other_machines_need_a_key_or_insecure(host):
     assert Settings(host, insecure=True).host == host
 
 
+@pytest.mark.parametrize("key", ["", " ", "k ", "schl\u00fcssel", "a\nb"])
+def test_a_key_that_no_header_carries_is_refused(key):
+    with pytest.raises(BadRequest, match="key"):
+        Settings(api_key=key)
+    assert Settings(api_key="a key!").api_key == "a key!"
+
+
 def test_what_counts_as_this_machine():
     assert all(map(loopback, ["localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"]))
     assert not any(map(loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.evil.org", ""]))

@@ -7,14 +7,13 @@ import functools
 import importlib
 import os
 import pkgutil
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from localllm import __version__
-from localllm.cli import commands
+from localllm.cli import commands, streams
 from localllm.cli.options import name_values
 from localllm.errors import Cancelled, LocalLLMError
 
@@ -48,17 +47,13 @@ def start(
     if version:
         typer.echo(f"localllm {__version__}")
     elif context.invoked_subcommand is None:
-        if on_a_terminal():
+        if streams.on_a_terminal():
             from localllm.cli.opener import DEFAULTS, opener
             from localllm.tui.app import run
 
             run(opener(DEFAULTS, local=False))
         else:
             typer.echo(context.get_help())
-
-
-def on_a_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,3 +16,8 @@ def prepare() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace" if name == "stderr" else "replace")
+
+
+def on_a_terminal() -> bool:
+    """Can somebody see a screen and type?"""
+    return sys.stdin.isatty() and sys.stdout.isatty()

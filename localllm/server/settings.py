@@ -36,6 +36,16 @@ class Settings:
                 f"{self.host} can be reached from other machines, and no key is set.",
                 "Give --api-key or --api-key-file, or say --insecure if anyone may use it.",
             )
+        if self.api_key is not None and not sendable(self.api_key):
+            raise BadRequest(
+                "An API key is made of printable ASCII characters, and has no space at its ends.",
+                "An HTTP header carries no other unchanged: nobody could use it.",
+            )
+
+
+def sendable(key: str) -> bool:
+    """Does a header carry this unchanged, whoever sends it?"""
+    return key.strip() == key != "" and key.isascii() and key.isprintable()
 
 
 def loopback(host: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from localllm import catalog
+from localllm.cli import streams
 from localllm.cli.interrupt import INTERRUPTED, stopping
 from localllm.cli.opener import opener
 from localllm.cli.options import (
@@ -160,6 +161,9 @@ def chat(
     """Chat full screen: conversations, branches, settings."""
     from localllm.tui.app import run as run_app
 
+    if not streams.on_a_terminal():
+        hint = "`localllm run` answers through pipes, too."
+        raise BadRequest("A chat on a full screen needs a terminal.", hint)
     open_llm = opener(opening(context, threads, device, kv_type, gpu_layers), local)
     run_app(open_llm, model, system, dict(sampling or {}, max_tokens=max_tokens))
 
