@@ -3,7 +3,8 @@
     python benchmarks/serve.py [MODEL ...] [--only NAME ...] [--repeats N]
 
 Needs `pip install '.[bench,test]'` and a machine that does nothing else meanwhile. Every row is a
-ratio of things measured in turns, the median of `--repeats`; NAME is one of the table's rows.
+ratio of things measured in turns, the median of `--repeats`; NAME is one of the table's rows. No
+tokens are guessed, so that a stream is what it is beside others: `drafts.py` measures guesses.
 """
 
 import argparse
@@ -281,7 +282,7 @@ def main() -> None:
     asked = parser.parse_args()
     print("| model | number | measured | goal | |\n| --- | --- | ---: | ---: | --- |", flush=True)
     for model in asked.models:
-        with LLM.open(model, context=8192) as llm:
+        with LLM.open(model, context=8192, drafts=False) as llm:
             bench = Bench(llm, asked.repeats)
             bench.first(bench.text(600))  # every kernel has run once
             for name in asked.only:

@@ -43,6 +43,7 @@ class Model(Protocol):
     max_wanted: int  # rows of logits a batch may want
     max_sequences: int  # sequences a batch may hold
     draws: bool  # whether it grants wishes
+    drafts: bool  # whether a few rows of a sequence cost little more than one, to the same bits
 
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32, a view that the next call overwrites."""

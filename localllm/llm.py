@@ -82,6 +82,7 @@ class LLM:
         loop: Loop | None = None,
         budget: int | None = None,
         stretch: float = STRETCH,
+        drafts: bool = True,
     ) -> "LLM":
         """Open a catalog name, an alias, a path to a .gguf, hf:user/repo[:quant] or pypi:...
 
@@ -89,7 +90,8 @@ class LLM:
         allows. prefill_chunk: tokens of a prompt that one forward pass takes at most. gpu_layers:
         how many layers a GPU gets, "auto" for what fits. budget: tokens that a step may compute
         for all requests; stretch: how much longer than usual it may take with a part of a prompt
-        in it, 0 for no limit. loop: a thread that several models share.
+        in it, 0 for no limit. drafts: guess at tokens that were said before, for the same
+        answers sooner. loop: a thread that several models share.
         Raises NotFound, BadFile, Unsupported, and TooLarge with the numbers.
         """
         since = time.perf_counter()
@@ -109,7 +111,7 @@ class LLM:
                     )  # fmt: skip
                 read = text().result()
             if loaded is not None:
-                worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch)
+                worker = Worker(loaded, loop=loop, budget=budget, stretch=stretch, drafts=drafts)
         except BaseException:
             if loaded is not None:
                 loaded.close()

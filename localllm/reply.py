@@ -13,6 +13,8 @@ TIMINGS = (
     "predicted_ms",
     "predicted_per_second",
     "ttft_ms",
+    "draft_n",
+    "draft_n_accepted",
 )
 
 
@@ -102,7 +104,8 @@ class Reply(Deltas):
 
     @property
     def timings(self) -> dict[str, float]:
-        """Milliseconds and tokens per second of loading, prompt and generation."""
+        """Milliseconds and tokens per second of loading, prompt and generation; draft_n, tokens
+        that were guessed, and draft_n_accepted, those that came true."""
         self._finish()
         measured = self._ticket.timings
         return {"load_ms": self._load_ms} | {name: measured[name] for name in TIMINGS}

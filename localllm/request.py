@@ -101,7 +101,10 @@ class Usage:
 
 @dataclass(slots=True)
 class Timings:
-    """When things happened, in seconds of time.perf_counter, and what follows from that in ms."""
+    """When things happened, in seconds of time.perf_counter, and what follows from that in ms.
+
+    As a dict its names are llama-server's, where that has one.
+    """
 
     submitted: float = 0.0
     admitted: float = 0.0  # first given pages
@@ -110,6 +113,8 @@ class Timings:
     ended: float = 0.0  # the last one was
     computed_tokens: int = 0  # of the prompt
     predicted_tokens: int = 0
+    draft_n: int = 0  # guesses at tokens of the answer that were computed (see `engine.drafts`)
+    draft_n_accepted: int = 0  # of these, those that came true
 
     @property
     def queue_ms(self) -> float:
@@ -141,7 +146,7 @@ class Timings:
 
     def as_dict(self) -> dict[str, float]:
         names = ("queue_ms", "prompt_ms", "prompt_per_second", "predicted_ms",
-                 "predicted_per_second", "ttft_ms")  # fmt: skip
+                 "predicted_per_second", "ttft_ms", "draft_n", "draft_n_accepted")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 

@@ -15,10 +15,12 @@ from localllm.request import Event, Request
 class FakeModel:
     """Keeps token ids where a model keeps K and V; the next token depends on all before it."""
 
-    def __init__(self, pages=64, vocab=32, context=4096, rows=64, wanted=64, sequences=64):
+    def __init__(
+        self, pages=64, vocab=32, context=4096, rows=64, wanted=64, sequences=64, drafts=False
+    ):
         self.pages, self.vocab, self.context = pages, vocab, context
         self.max_rows, self.max_wanted, self.max_sequences = rows, wanted, sequences
-        self.draws = False
+        self.draws, self.drafts = False, drafts
         self.width, self._hidden = 4, np.zeros((0, 4), np.float32)
         self.pool = np.full((pages, PAGE), -1, np.int64)
         self.batches: list[Batch] = []
@@ -77,6 +79,17 @@ class FakeModel:
         assert batch.tables.min() >= 0 and batch.tables.max() < self.pages
         ends = batch.starts + lengths
         assert ends.max() <= min(self.context, batch.tables.shape[1] * PAGE)
+
+
+class Parrot(FakeModel):
+    """Mostly says what followed its last two tokens before, and then may be guessed at."""
+
+    def __init__(self, drafts=True, **sizes):
+        super().__init__(drafts=drafts, **sizes)
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        row = super().logits(ids)
+        return row if row.argmax() < self.vocab // 16 else super().logits(ids[-2:])
 
 
 class Run:

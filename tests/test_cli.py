@@ -69,7 +69,7 @@ def test_run_as_json(call):
     assert set(answer["usage"]) == {"prompt_tokens", "cached_tokens", "completion_tokens"}
     assert set(answer["timings"]) == {
         "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second",
-        "ttft_ms",
+        "ttft_ms", "draft_n", "draft_n_accepted",
     }  # fmt: skip
 
 

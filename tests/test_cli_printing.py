@@ -69,3 +69,6 @@ def test_stats_line():
     rates = {"prompt_per_second": 4, "predicted_per_second": 5, "ttft_ms": 60, "load_ms": 700}
     line = stats_line(usage, rates)
     assert "(2 cached)" in line and "after 0.06 s" in line and "in 0.70 s" in line
+    assert "guess" not in line
+    line = stats_line(usage, {**rates, "draft_n": 9, "draft_n_accepted": 7})
+    assert "5.0 t/s (7 of 9 guesses right)" in line

@@ -43,6 +43,8 @@ def test_what_the_reply_knows_waits_for_the_end():
         "predicted_ms": 1000.0,
         "predicted_per_second": 2.0,
         "ttft_ms": 500.0,
+        "draft_n": 0,
+        "draft_n_accepted": 0,
     }
     assert reply.text == "abc"
 

@@ -148,7 +148,7 @@ def test_an_error_reaches_its_reader_and_the_engine_goes_on(worker, model):
 
 def test_an_error_of_the_scheduler_does_not_hang_anybody(worker, caplog):
     def break_it(engine):
-        engine.scheduler.plan = lambda room: 1 / 0
+        engine.scheduler.plan = lambda *_: 1 / 0
 
     plan = worker.call(lambda engine: engine.scheduler.plan)
     worker.call(break_it)

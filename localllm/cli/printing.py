@@ -59,10 +59,14 @@ def _numeric(text: str) -> bool:
 
 def stats_line(usage: Mapping[str, int], timings: Mapping[str, float]) -> str:
     """Counts and speeds of one answer, in a line."""
+    guesses = ""
+    if timings.get("draft_n"):
+        guesses = f" ({timings['draft_n_accepted']:.0f} of {timings['draft_n']:.0f} guesses right)"
     return (
         f"prompt {usage['prompt_tokens']} tokens ({usage['cached_tokens']} cached) "
         f"{timings['prompt_per_second']:.1f} t/s · "
-        f"answer {usage['completion_tokens']} tokens {timings['predicted_per_second']:.1f} t/s · "
+        f"answer {usage['completion_tokens']} tokens {timings['predicted_per_second']:.1f} t/s"
+        f"{guesses} · "
         f"first token after {timings['ttft_ms'] / 1000:.2f} s · "
         f"loaded in {timings['load_ms'] / 1000:.2f} s"
     )

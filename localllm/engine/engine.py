@@ -17,7 +17,7 @@ from localllm.engine.scheduler import Scheduler
 from localllm.engine.sequence import Deliver, Ending, Sequence
 from localllm.engine.work import Work, batch
 from localllm.errors import BadRequest, LocalLLMError, PromptTooLong
-from localllm.request import Event, Request
+from localllm.request import Event, Logprob, Request
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class Counts:
     prompt_tokens: int = 0  # of requests that began to run
     hit_tokens: int = 0  # of these, found in the tree
     completion_tokens: int = 0
+    draft_tokens: int = 0  # guesses that were computed
+    accepted_tokens: int = 0  # of these, those that came true
     finished: int = 0
     cancellations: int = 0
     failures: int = 0
@@ -36,7 +38,8 @@ class Counts:
 class Engine:
     """Knows token ids and pages. `check` and `sequence` are for any thread; the rest is for one.
 
-    budget: tokens a step may compute, None for what the model takes. stretch: see Pace.
+    budget: tokens a step may compute, None for what the model takes. stretch: see Pace. drafts:
+    whether to guess at next tokens (see `drafts`), where the model takes them well.
     """
 
     def __init__(
@@ -45,9 +48,11 @@ class Engine:
         *,
         budget: int | None = None,
         stretch: float = STRETCH,
+        drafts: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.model, self.clock = model, clock
+        self.drafts = drafts and model.drafts
         self.pace = Pace(min(budget or model.max_rows, model.max_rows), stretch)
         self.scheduler = Scheduler(
             model.pages, model.max_sequences, model.max_rows, model.max_wanted
@@ -62,7 +67,8 @@ class Engine:
 
     def step(self) -> bool:
         """Advance everybody by one step; False when there was nothing to do."""
-        work = self.scheduler.plan(self.pace.room(self.scheduler.answers))
+        cost = self.pace.cost if self.drafts else None
+        work = self.scheduler.plan(self.pace.room(self.scheduler.answers), cost)
         if not work:
             return False
         what = batch(work, self.model.draws)
@@ -72,8 +78,8 @@ class Engine:
             drawn = self.model.drawn().tolist() if len(what.wishes) else [-1] * len(logits)
             picks = [self._pick(*rows) for rows in _rows_of(work, logits, drawn)]
             self.scheduler.settle(work)
-            for item, event in zip(work, picks, strict=True):
-                self._settle(item, event)
+            for item, events in zip(work, picks, strict=True):
+                self._settle(item, events)
         return True
 
     # ---- coming and going
@@ -157,8 +163,12 @@ class Engine:
             return None
         self.counts.steps += 1
         answers = sum(item.sequence.answering for item in work)
-        tokens = sum(item.tokens for item in work) - answers
-        self.pace.learn(answers, tokens, self.clock() - start)
+        guesses = sum(len(item.guess) for item in work)
+        if guesses:
+            self.pace.learn_guesses(guesses, self.clock() - start)
+        else:
+            tokens = sum(item.tokens for item in work) - answers
+            self.pace.learn(answers, tokens, self.clock() - start)
         return logits
 
     def _pool(self, work: list[Work]) -> None:
@@ -170,46 +180,74 @@ class Engine:
             item.sequence.pooling.add(rows[begin : begin + len(item.hidden)])
             begin += len(item.hidden)
 
-    def _pick(self, item: Work, rows: np.ndarray, drawn: list[int]) -> Event | None:
-        """The next token, when it is time for one, and copies of logits that were asked for.
+    def _pick(self, item: Work, rows: np.ndarray, drawn: list[int]) -> list[Event]:
+        """What comes of an item's logits: copies of them, where asked for, and an event for each
+        token, when it is time for one; nothing where that failed.
 
-        rows, drawn: the item's logits, and the id that the model drew from each or -1.
+        drawn: the id that the model drew from each row, or -1.
         """
         sequence, event = item.sequence, Event()
         if sequence.unreported and len(rows):
             event.logits, event.start = rows.copy(), item.wanted.start
-        if item.picks and drawn[-1] >= 0:
-            event.ids = drawn[-1:]
-        elif item.picks:
-            try:
-                id, logprob = sequence.sampler.pick(rows[-1], sequence.ids)
-            except Exception as error:
-                self.fail([sequence], error)
-                return None
+        if not item.picks:
+            return [event]
+        picked = self._picks(item, rows[-1 - len(item.guess) :], drawn[-1 - len(item.guess) :])
+        item.keep(len(picked))
+        sequence.lookup.learn([id for id, _ in picked])
+        if len(item.guess):
+            self._count_guesses(sequence, len(item.guess), max(0, len(picked) - 1))
+        events = [event, *(Event() for _ in picked[1:])]
+        for event, (id, logprob) in zip(events, picked, strict=False):
             event.ids = [id]
             event.logprobs = None if logprob is None else [logprob]
-        return event
+        return events[: len(picked)]
 
-    def _settle(self, item: Work, event: Event | None) -> None:
+    def _count_guesses(self, sequence: Sequence, computed: int, right: int) -> None:
+        sequence.timings.draft_n += computed
+        sequence.timings.draft_n_accepted += right
+        self.counts.draft_tokens += computed
+        self.counts.accepted_tokens += right
+
+    def _picks(
+        self, item: Work, rows: np.ndarray, drawn: list[int]
+    ) -> list[tuple[int, Logprob | None]]:
+        """The next token, and one more for each guess that came true; none where that failed."""
+        sequence = item.sequence
+        picked: list[tuple[int, Logprob | None]] = []
+        for n, guess in enumerate([*item.guess.tolist(), None]):
+            id, logprob = drawn[n], None
+            if id < 0:
+                try:
+                    past = np.concatenate([sequence.ids, item.guess[:n]]) if n else sequence.ids
+                    id, logprob = sequence.sampler.pick(rows[n], past)
+                except Exception as error:
+                    if not picked:  # else its turn comes with the next step
+                        self.fail([sequence], error)
+                    break
+            picked.append((id, logprob))
+            if id != guess or id in sequence.request.end_ids:
+                break
+        return picked
+
+    def _settle(self, item: Work, events: list[Event]) -> None:
         """Tell the reader; end what is at its end."""
         sequence = item.sequence
-        if event is None:
-            return
-        if event.logits is not None:
-            sequence.reported = event.start + len(event.logits)
-        if not sequence.timings.prompted:
-            event.progress = (sequence.done, sequence.prompt)
-            if sequence.done >= sequence.prompt:
-                self._prompted(sequence)
-        ending = self._append(sequence, event) if item.picks else None
-        if ending is None and sequence.done >= sequence.limit:
-            ending = Ending("length")
-            event.vector = sequence.pooling.vector() if sequence.pooling else None
-        if event.ids or event.progress or event.logits is not None:
-            sequence.deliver(event)
-        if ending:
-            self.counts.finished += 1
-            self._end(sequence, ending)
+        for event in events:
+            if event.logits is not None:
+                sequence.reported = event.start + len(event.logits)
+            if not sequence.timings.prompted:
+                event.progress = (sequence.done, sequence.prompt)
+                if sequence.done >= sequence.prompt:
+                    self._prompted(sequence)
+            ending = self._append(sequence, event) if item.picks else None
+            if ending is None and sequence.done >= sequence.limit:
+                ending = Ending("length")
+                event.vector = sequence.pooling.vector() if sequence.pooling else None
+            if event.ids or event.progress or event.logits is not None:
+                sequence.deliver(event)
+            if ending:
+                self.counts.finished += 1
+                self._end(sequence, ending)
 
     def _prompted(self, sequence: Sequence) -> None:
         timings, cached = sequence.timings, sequence.usage.cached_tokens

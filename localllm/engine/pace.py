@@ -1,10 +1,12 @@
-"""How many prompt tokens a step may compute, so that running answers hardly notice."""
+"""How many prompt tokens a step may compute, so that running answers hardly notice, and what a
+guess costs."""
 
 STRETCH = 2.5  # unless said otherwise: the worst of a hundred gaps is then under 4 times the usual
 LEAST = 2  # prompt tokens a step always has room for
 FIRST = 16  # beside answers, while it is not known how long they take
 SURE = 256  # tokens of prompts alone after which an estimate counts as half known
-AGAIN = 64  # steps with prompts after which one without shows how long that takes now
+AGAIN = 64  # steps with more than answers after which one without shows how long that takes now
+CHEAPEST = 0.02  # of a step, what a guess adds at least: the measured step may have been slow
 LONGEST = 3.0  # seconds a step should take at most: newcomers and cancels wait for its end
 
 
@@ -22,7 +24,8 @@ class Pace:
         self.step: float | None = None  # seconds of a step without prompts
         self.alone: float | None = None  # seconds a token takes in a step of prompts only
         self.beside: float | None = None  # seconds that one adds to a step with answers
-        self._mixed = 0  # steps with both since the last one without prompts
+        self.guess = 0.25  # of a step without prompts, that a guess beside the answers adds
+        self._mixed = 0  # steps with answers and more since the last one without
 
     def room(self, answers: int) -> int:
         """Prompt tokens for a step with this many answers; now and then none, to learn."""
@@ -36,6 +39,17 @@ class Pace:
         if self.beside is None:
             return min(most, FIRST)
         return _tokens((self.stretch - 1) * self.step, self.beside, most)
+
+    @property
+    def cost(self) -> float | None:
+        """What a guess adds to a step, as part of it; None where none should be made."""
+        return None if self.step is None or self._mixed >= AGAIN else self.guess
+
+    def learn_guesses(self, guesses: int, seconds: float) -> None:
+        """A step with answers and this many guesses took so long."""
+        self._mixed += 1
+        more = seconds / (self.step or seconds) - 1
+        self.guess = _blend(self.guess, min(1.0, max(CHEAPEST, more / guesses)), 0.125)
 
     def learn(self, answers: int, tokens: int, seconds: float) -> None:
         """A step with this many answers and prompt tokens took so long."""

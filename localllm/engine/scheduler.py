@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from localllm.batch import PAGE
 from localllm.cache.pages import Pages
 from localllm.cache.radix import Radix
+from localllm.engine.drafts import ROWS, worth
 from localllm.engine.queue import Queue
 from localllm.engine.sequence import Sequence, pages_for
 from localllm.engine.work import Work
@@ -27,14 +28,18 @@ class Scheduler:
         self.preemptions = 0
         self._places, self._rows, self._logits = max(1, min(places, logits, rows)), rows, logits
 
-    def plan(self, room: int) -> list[Work]:
+    def plan(self, room: int, cost: float | None = None) -> list[Work]:
         """What to compute now: a token of each answer, and up to `room` tokens of prompts.
 
-        At least a token of these where no answer goes on.
+        At least a token of these where no answer goes on. cost: of a guess, as part of a step;
+        none are made where it is None, or beside prompts.
         """
         self._admit()
         answers = self._answers()
-        return answers + self._prompts(answers, room if answers else max(1, room))
+        prompts = self._prompts(answers, room if answers else max(1, room))
+        if cost is not None and not prompts:
+            self._bet(answers, cost)
+        return answers + prompts
 
     def settle(self, work: list[Work]) -> None:
         """What was planned has been computed; what others may want of it goes to the tree."""
@@ -93,6 +98,22 @@ class Scheduler:
             if sequence in self.running and self._grow(sequence, 1, by_force=True):
                 work.append(Work.of(sequence, 1))
         return work
+
+    def _bet(self, answers: list[Work], cost: float) -> None:
+        """Add guesses to answers, as many as are worth it and there are rows and pages for.
+
+        A step that takes longer does so for every answer.
+        """
+        room = min(ROWS, self._rows, self._logits) - len(answers)
+        for n, item in enumerate(answers):
+            sequence, most = item.sequence, room // (len(answers) - n)
+            most = min(most, sequence.limit - sequence.length - 1)
+            if most > 0 and not sequence.unreported:
+                guess = sequence.lookup.guess(sequence.ids, most)
+                count = worth(sequence.lookup.rate, cost * len(answers), len(guess))
+                tokens = self._grow(sequence, 1 + count, by_force=False)
+                item.bet(guess[: tokens - 1])
+                room -= tokens - 1
 
     def _prompts(self, answers: list[Work], room: int) -> list[Work]:
         pending = self._pending()

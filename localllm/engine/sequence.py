@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localllm.batch import PAGE
+from localllm.engine.drafts import Lookup
 from localllm.engine.pooling import Pooling
 from localllm.engine.sampler import Sampler
 from localllm.request import Event, Request, Timings, Usage
@@ -49,6 +50,7 @@ class Sequence:
         self._table: np.ndarray | None = None
         self.reported = request.logit_start  # rows of logits before this are not wanted any more
         self.pooling = Pooling(request.pooling, self.prompt) if request.pooling else None
+        self.lookup = Lookup()
         self.ending: Ending | None = None
         self.usage, self.timings = Usage(prompt_tokens=self.prompt), Timings()
 

@@ -1,10 +1,11 @@
 """What one step computes: some tokens of some sequences, laid out as a batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from localllm.batch import Batch
+from localllm.engine.drafts import NONE
 from localllm.engine.sequence import Sequence
 from localllm.wishes import HEAT, WISH_FIELDS
 
@@ -13,7 +14,8 @@ from localllm.wishes import HEAT, WISH_FIELDS
 class Work:
     """The next `tokens` tokens of a sequence.
 
-    wanted, hidden: the positions whose logits, and whose hidden rows, it wants.
+    wanted, hidden: the positions whose logits, and whose hidden rows, it wants. guess: what may
+    come after the last token that is known; these are tokens to compute, too.
     """
 
     sequence: Sequence
@@ -21,11 +23,27 @@ class Work:
     wanted: range
     hidden: range
     picks: bool
+    guess: np.ndarray = field(default_factory=lambda: NONE)
 
     @classmethod
     def of(cls, sequence: Sequence, tokens: int) -> "Work":
         wanted, hidden = sequence.wanted(tokens), sequence.hidden(tokens)
         return cls(sequence, tokens, wanted, hidden, sequence.picks(tokens))
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(tokens,) i32"""
+        known = self.sequence.ids[self.sequence.done :][: self.tokens]
+        return np.concatenate([known, self.guess]) if len(self.guess) else known
+
+    def bet(self, guess: np.ndarray) -> None:
+        """Of an answer: compute these beside its next token, and want the logits of all."""
+        self.guess, self.tokens = guess, 1 + len(guess)
+        self.wanted = range(self.sequence.done, self.sequence.done + self.tokens)
+
+    def keep(self, picked: int) -> None:
+        """Of the tokens that were bet on, those count after which a token was picked."""
+        self.tokens -= 1 + len(self.guess) - picked
 
 
 def batch(work: list[Work], draws: bool = False) -> Batch:
@@ -39,10 +57,9 @@ def batch(work: list[Work], draws: bool = False) -> Batch:
     tables = np.zeros((len(work), max(len(s.pages) for s in sequences)), np.int32)
     for table, sequence in zip(tables, sequences, strict=True):
         table[: len(sequence.pages)] = sequence.table
-    ids = [item.sequence.ids[item.sequence.done :][: item.tokens] for item in work]
     shifts = [begin - s.done for begin, s in zip(begins.tolist(), sequences, strict=False)]
     return Batch(
-        ids=np.concatenate(ids),
+        ids=np.concatenate([item.ids for item in work]),
         begins=begins,
         starts=np.array([s.done for s in sequences], np.int32),
         tables=tables,
@@ -58,9 +75,10 @@ def _wishes(work: list[Work]) -> np.ndarray:
     wishes[:, HEAT], end, asked = 1, 0, False
     for item in work:
         end += len(item.wanted)
-        wish = item.sequence.sampler.wish(item.sequence.length) if item.picks else None
-        if wish is not None:
-            wishes[end - 1], asked = wish, True
+        for n in range(1 + len(item.guess) if item.picks else 0):
+            wish = item.sequence.sampler.wish(item.sequence.length + n)
+            if wish is not None:
+                wishes[end - 1 - len(item.guess) + n], asked = wish, True
     return wishes if asked else wishes[:0]
 
 

@@ -58,7 +58,7 @@ class Ticket:
 
     @property
     def timings(self) -> dict[str, float]:
-        """queue_ms, prompt_ms, prompt_per_second, predicted_ms, predicted_per_second, ttft_ms."""
+        """What `Timings.as_dict` has."""
         return self._sequence.timings.as_dict()
 
     @property
@@ -123,8 +123,8 @@ class Ticket:
 class Worker:
     """An engine for `model` on a thread of its own, or on a Loop that several models share.
 
-    max_queue: requests that may wait; budget, stretch: see Engine. The model stays the caller's,
-    to be closed after this.
+    max_queue: requests that may wait; budget, stretch, drafts: see Engine. The model
+    stays the caller's, to be closed after this.
     """
 
     def __init__(
@@ -135,8 +135,9 @@ class Worker:
         max_queue: int = WAITING,
         budget: int | None = None,
         stretch: float = STRETCH,
+        drafts: bool = True,
     ):
-        self._engine = Engine(model, budget=budget, stretch=stretch)
+        self._engine = Engine(model, budget=budget, stretch=stretch, drafts=drafts)
         self._max_queue = max_queue
         self._shared = loop is not None
         self._loop = loop or Loop()

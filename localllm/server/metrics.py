@@ -20,6 +20,8 @@ ENGINE = {  # a number of the engine -> its metric, a gauge unless it counts
     "pages_free": ("pages_free", "Pages of KV that hold nothing."),
     "preemptions": ("preemptions_total", "Sequences that gave up their pages for older ones."),
     "evictions": ("evictions_total", "Cached pages given up to make room."),
+    "draft_tokens": ("draft_tokens_total", "Guesses at tokens of answers that were computed."),
+    "accepted_tokens": ("accepted_tokens_total", "Of those, the ones that came true."),
 }
 
 

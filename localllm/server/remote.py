@@ -9,16 +9,14 @@ from typing import Any
 from urllib.parse import quote
 
 from localllm import errors
-from localllm.reply import Delta, Deltas
+from localllm.reply import TIMINGS, Delta, Deltas
 from localllm.request import Logprob
 from localllm.sampling import Sampling
 from localllm.server.note import Note, call, find_servers, refusal, status
 
 LINE = 2**22  # bytes of one event
 WAIT = 600.0  # seconds of silence; the server sends a comment every 15
-RUN_KEYS = (
-    "load_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second", "ttft_ms",
-)  # fmt: skip
+RUN_KEYS = ("load_ms", *TIMINGS)
 
 
 def find(name: str) -> "RemoteLLM | None":

@@ -38,6 +38,8 @@ Sample = Callable[[], Sequence[int]]
 class CPUModel:
     """The engine's view of a model (see `localllm.batch.Model`), on a team of threads."""
 
+    drafts = True
+
     def __init__(
         self, gguf: GGUF, program: Program, *, lanes: int, context: int, pages: int,
         max_rows: int = 512, kv_type: str = "f16", sample: Sample | None = None,

@@ -84,7 +84,7 @@ class TorchModel:
         self.vocab, self.context, self.pages = program.ops[-1].width, context, pages
         self.width = program.hidden_width
         self.max_rows, self.max_sequences = max_rows, MOST_SEQUENCES
-        self.draws = False
+        self.draws = self.drafts = False
         self.max_wanted = most_wanted(self.vocab, max_rows)
         self.device = f"{device.name}, all layers"
         self._hidden = slice(0)  # rows of the batch that was run last

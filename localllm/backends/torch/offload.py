@@ -49,7 +49,8 @@ class SplitModel:
         self.vocab, self.context, self.pages = self.rest.vocab, context, pages
         self.width = self.rest.width
         self.max_rows, self.max_wanted = self.rest.max_rows, self.rest.max_wanted
-        self.max_sequences, self.draws = self.rest.max_sequences, self.rest.draws
+        self.max_sequences, self.drafts = self.rest.max_sequences, False
+        self.draws = self.rest.draws
         self.device = f"{device.name}, {layers} layers; the rest on {self.rest.device}"
 
     @property

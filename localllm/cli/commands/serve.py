@@ -56,6 +56,10 @@ def serve(
             min=0, help="How much longer than usual a step with a part of a prompt may take."
         ),
     ] = STRETCH,
+    drafts: Annotated[
+        bool,
+        typer.Option(help="Guess at tokens that were said before: the same answers, sooner."),
+    ] = True,
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Log what is asked and answered, too.")
     ] = False,
@@ -70,7 +74,7 @@ def serve(
 
     key = read_key(api_key_file) if api_key_file else api_key
     options = opening(context, threads, device, kv_type, gpu_layers)
-    options |= {"budget": step_tokens, "stretch": stretch}
+    options |= {"budget": step_tokens, "stretch": stretch, "drafts": drafts}
     run(
         tuple(models or ()), host, port, key, insecure, options=options,
         hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ()), keep_alive=keep_alive,
