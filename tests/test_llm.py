@@ -146,7 +146,7 @@ def test_ids_that_the_model_does_not_have(ids):
 
 
 def test_a_prompt_that_does_not_fit_says_both_numbers():
-    with pytest.raises(PromptTooLong, match=r"12 tokens.*holds 10"):
+    with pytest.raises(PromptTooLong, match=r"12 tokens.*size of 10"):
         fake_llm(context=10).generate("x" * 12)
 
 
