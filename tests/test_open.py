@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused_before_it_is_loaded(tmp_path, monkeypatch)
 def test_the_context_is_a_cap(tmp_path, open_llm):
     llm = open_llm(tiny.write(tmp_path / "m.gguf"), context=32)
     assert llm.context == 32
-    with pytest.raises(PromptTooLong, match="40 tokens.*holds 32"):
+    with pytest.raises(PromptTooLong, match="40 tokens.*size of 32"):
         llm.generate([1] * 40)
     assert llm.generate([1] * 30, ignore_eos=True).finish_reason == "length"
 
