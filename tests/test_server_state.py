@@ -81,6 +81,18 @@ def test_apply_template(site):
     assert said.json() == {"prompt": "[user]hi"}
 
 
+def test_apply_template_takes_what_llama_vscode_counts_the_tokens_of(site):
+    tools = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    said = [
+        post(site, "/apply-template", messages=USER["messages"], tool_choice=choice, **tools).json()
+        for choice in ("auto", "required", "none")
+    ]
+    shown = ("[tool]f", "[tool]f", "")
+    assert said == [{"prompt": f"[user]hi{tool}[assistant]"} for tool in shown]
+    form = {"response_format": {"type": "json_object"}, "reasoning_effort": "low"}
+    assert post(site, "/apply-template", messages=USER["messages"], **form).status_code == 200
+
+
 def test_paths_that_are_not_there(site):
     missing = get(site, "/v1/nothing")
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")

@@ -10,7 +10,7 @@ from localllm.errors import BadRequest
 from localllm.server import ask, fields, messages
 from localllm.server.dialect import Tools
 from localllm.server.endpoint import Body, Call, Endpoint, Field
-from localllm.server.routes.chat import template_options
+from localllm.server.routes import chat
 from localllm.server.stream import json_response
 
 TOKENIZE = Body(
@@ -23,13 +23,16 @@ TOKENIZE = Body(
     )
 )
 DETOKENIZE = Body((fields.MODEL, Field("tokens", fields.TOKENS, "The ids to join.", required=True)))
+SHOWN = ("messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort")
 TEMPLATE = Body(
     (
         fields.MODEL,
-        Field("messages", messages.MESSAGES, "The conversation.", required=True),
-        Field("tools", messages.TOOLS, "Functions that the model may call."),
+        *(field for field in chat.BODY.fields if field.name in SHOWN),
         Field("add_generation_prompt", fields.FLAG, "Open the answer's turn. Default true."),
-        Field("chat_template_kwargs", fields.OBJECT, "Further variables for the template."),
+        fields.ignored(
+            "response_format", fields.OBJECT, "It bounds the answer, not the prompt."
+        ),
+        fields.ignored("parallel_tool_calls", fields.FLAG, "It bounds the answer, not the prompt."),
     )
 )
 
@@ -77,7 +80,7 @@ async def apply_template(call: Call) -> Response:
             messages.plain(body["messages"], llm.system),
             Tools.read(body).shown,
             add_generation_prompt=body.get("add_generation_prompt", True),
-            **template_options(body),
+            **chat.template_options(body),
         )
         return {"prompt": "".join(part.text for part in parts)}
 
