@@ -29,9 +29,7 @@ TEMPLATE = Body(
         fields.MODEL,
         *(field for field in chat.BODY.fields if field.name in SHOWN),
         Field("add_generation_prompt", fields.FLAG, "Open the answer's turn. Default true."),
-        fields.ignored(
-            "response_format", fields.OBJECT, "It bounds the answer, not the prompt."
-        ),
+        fields.ignored("response_format", fields.OBJECT, "It bounds the answer, not the prompt."),
         fields.ignored("parallel_tool_calls", fields.FLAG, "It bounds the answer, not the prompt."),
     )
 )
