@@ -1,6 +1,7 @@
 """/v1/completions, /completion and /infill: prompts of every kind, and both forms of answer."""
 
 import json
+from itertools import accumulate
 
 import httpx
 import pytest
@@ -129,6 +130,8 @@ def test_llama_servers_stream_ends_with_stop_true(url):
         mine = [event for event in events if event["index"] == index]
         assert "".join(event["content"] for event in mine) == "3 tokens"
         assert [event["stop"] for event in mine] == [False] * (len(mine) - 1) + [True]
+        made = [len(event["tokens"]) for event in mine[:-1]]
+        assert [event["tokens_predicted"] for event in mine[:-1]] == list(accumulate(made))
 
 
 WHAT_LLAMA_VSCODE_SENDS = {

@@ -1,6 +1,7 @@
 """llama-server's own form of an answer, which /completion and /infill share."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -49,6 +50,7 @@ class Native:
         self.call, self.body, self._prompt = call, call.body, prompt
         self.answers = int(self.body.get("n_cmpl", self.body.get("n", 1)))
         self.shown: dict[str, Any] = {}
+        self._made: Counter[int] = Counter()  # tokens of each answer so far
 
     def ask(self, llm: Any) -> list[Reply]:
         ids, asked = self._prompt(llm), ask.options(self.call, llm)
@@ -59,9 +61,10 @@ class Native:
         return ask.submit_all(self.call, llm, [ids], self.answers, asked, mask)
 
     def piece(self, index: int, delta: Any, tokenizer: Any) -> dict[str, Any]:
-        """What one delta is to a streaming client."""
+        """What one delta is to a streaming client; counts the tokens of its answer."""
+        self._made[index] += len(delta.ids)
         said = {"index": index, "content": delta.text, "tokens": list(delta.ids), "stop": False}
-        said["tokens_predicted"] = self.call.record.completion_tokens
+        said["tokens_predicted"] = self._made[index]
         if delta.logprobs and self.body.get("n_probs"):
             said["completion_probabilities"] = token_logprobs(delta.logprobs, tokenizer)
         if delta.progress and self.body.get("return_progress"):
