@@ -97,6 +97,16 @@ def test_limits_and_stops(url):
     assert ask(url, stop=["lo"]).json()["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize(("stop", "read"), [("", ()), (["", ""], ()), (["you", ""], ("you",))])
+def test_empty_stops_are_passed_over(url, llm, stop, read):
+    base = url.removesuffix("/v1/chat/completions")
+    for path, asked in (("/completion", {"prompt": "hi"}), ("/v1/completions", {"prompt": "hi"}),
+                        ("/infill", {"input_prefix": "hi"}),
+                        ("/v1/chat/completions", {"messages": USER})):  # fmt: skip
+        assert httpx.post(base + path, json=asked | {"stop": stop}).status_code == 200, path
+        assert llm.asked[-1]["stop"] == read
+
+
 def test_every_sampling_knob_reaches_the_engine(url, llm):
     chosen = {
         "temperature": 0, "top_k": 7, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.9,

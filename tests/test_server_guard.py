@@ -220,8 +220,9 @@ def test_numbers_that_broke_others_change_nothing(site, field):
         ("temperature", -1), ("temperature", 1e9), ("top_p", 2), ("n", 0), ("n", 1000),
         ("seed", 2**70), ("max_tokens", -2), ("top_logprobs", 21), ("repeat_last_n", -2),
         ("mirostat", 3), ("t_max_predict_ms", -1), ("logit_bias", {"1": 1e9}),
-        ("logit_bias", {"999999": 1}), ("logit_bias", [[1]]), ("stop", [""]), ("stop", ["a"] * 17),
-        ("temperature", "hot"), ("temperature", True), ("stream", 1), ("unknown", 1),
+        ("logit_bias", {"999999": 1}), ("logit_bias", [[1]]), ("stop", ["a"] * 17),
+        ("stop", "a" * 1025), ("temperature", "hot"), ("temperature", True),
+        ("stream", 1), ("unknown", 1),
     ],
 )  # fmt: skip
 def test_numbers_out_of_range(site, field, value):

@@ -24,11 +24,16 @@ def options(call: Call, llm: Any) -> dict[str, Any]:
     """The keyword arguments of LLM.submit that a body stands for, but for max_tokens and mask."""
     body = call.body
     return knobs(body, llm) | {
-        "stop": body.get("stop", ()),
+        "stop": _stops(body.get("stop", ())),
         "cache": body.get("cache_prompt", True),
         "client": client(call),
         "pace": PACE,
     }
+
+
+def _stops(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One or several; llama-server passes over empty ones, and clients send them."""
+    return tuple(stop for stop in ([given] if isinstance(given, str) else given) if stop)
 
 
 def client(call: Call) -> str:

@@ -21,7 +21,7 @@ TOKENS: Schema = {"type": "array", "items": TOKEN, "maxItems": 2**20}
 LIMIT: Schema = {"type": "integer", "minimum": -1, "maximum": MANY}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 86400_000}
 BIAS: Schema = {"anyOf": [{"type": "number", "minimum": -100, "maximum": 100}, FLAG]}
-STOP: Schema = {"type": "string", "minLength": 1, "maxLength": 1024}
+STOP: Schema = {"type": "string", "maxLength": 1024}
 KINDS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
@@ -105,7 +105,7 @@ STREAM = (
 STOPS = Field(
     "stop",
     {"anyOf": [STOP, {"type": "array", "items": STOP, "maxItems": 16}]},
-    "Texts at which the answer ends; they are not part of it.",
+    "Texts at which the answer ends; they are not part of it. Empty ones are passed over.",
 )
 ENGINE = (
     Field("cache_prompt", FLAG, "False: neither use nor fill the prefix cache."),
