@@ -120,6 +120,10 @@ def test_llama_servers_own_form(url):
 def test_a_prompt_of_texts_and_ids(url, llm):
     httpx.post(f"{url}/completion", json={"prompt": [BOS, "a", 98, "c"]})
     assert llm.asked[-1]["ids"] == [BOS, *b"abc"]
+    httpx.post(f"{url}/completion", json={"prompt": ["a", 98]})
+    assert llm.asked[-1]["ids"] == [BOS, *b"ab"], "a text that begins has BOS before it"
+    httpx.post(f"{url}/completion", json={"prompt": [97, "b"]})
+    assert llm.asked[-1]["ids"] == [*b"ab"]
 
 
 def test_llama_servers_stream_ends_with_stop_true(url):

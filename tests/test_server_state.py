@@ -74,6 +74,18 @@ def test_tokenize_and_back(site):
     assert post(site, "/detokenize", tokens=[]).json() == {"content": ""}
 
 
+def test_ids_among_the_texts_to_tokenize_stay_as_they_are(site):
+    def tokens(content, **more):
+        return post(site, "/tokenize", content=content, **more).json()["tokens"]
+
+    assert tokens(["a", 256, "bc", 5.0]) == [97, 256, 98, 99, 5] and tokens([]) == []
+    assert tokens(["a", 98], add_special=True) == [256, 97, 98]
+    assert tokens([97, "b"], add_special=True) == [97, 98], "as llama-server has it"
+    assert tokens([97], with_pieces=True) == [{"id": 97, "piece": "a"}]
+    for wrong in ([99999], ["a", -1], ["a", True], ["a", 1.5], [["a"]], 97, [1] * (2**20 + 1)):
+        assert post(site, "/tokenize", content=wrong).status_code == 400
+
+
 def test_apply_template(site):
     said = post(site, "/apply-template", messages=USER["messages"]).json()
     assert said == {"prompt": "[user]hi[assistant]"}

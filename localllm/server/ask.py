@@ -146,21 +146,30 @@ def _plain(value: Any, kind: Any) -> Any:
 def prompts(prompt: Any, llm: Any, field: str = "prompt") -> list[list[int]]:
     """OpenAI's four kinds of prompt as lists of ids: text, texts, ids, lists of ids."""
     if isinstance(prompt, str):
-        return [_text(prompt, llm)]
+        return [mixed(prompt, llm)]
     if not prompt:
         raise WrongField(field, "Must not be empty.")
     if all(isinstance(item, str) for item in prompt):
-        return [_text(item, llm) for item in prompt]
+        return [mixed(item, llm) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
         return [checked(item, llm, field) for item in prompt]
     return [checked(prompt, llm, field)]
 
 
-def _text(text: str, llm: Any) -> list[int]:
-    """As LLM.generate has it: special tokens are meant, BOS stands in front where it belongs."""
-    tokenizer = llm.tokenizer
-    ids = llm.tokenize(text)
-    return [tokenizer.bos, *ids] if tokenizer.add_bos and ids[:1] != [tokenizer.bos] else ids
+def mixed(
+    given: str | Sequence[Any], llm: Any, special: bool = True, bos: bool = True
+) -> list[Any]:
+    """A text, or a list of texts and ids, as one list; the ids in it are as unchecked as they came.
+
+    bos: a text at the front has BOS before it, where the model has it so and the text does not.
+    """
+    items = [given] if isinstance(given, str) else given
+    ids: list[Any] = []
+    for item in items:
+        ids += llm.tokenize(item, special=special) if isinstance(item, str) else [item]
+    front = [llm.tokenizer.bos] if bos and llm.tokenizer.add_bos else []
+    text_first = bool(items) and isinstance(items[0], str)
+    return front + ids if text_first and ids[:1] != front else ids
 
 
 def checked(ids: list[Any], llm: Any, field: str) -> list[int]:

@@ -18,6 +18,7 @@ OBJECT: Schema = {"type": "object"}
 ANY: Schema = {}
 TOKEN: Schema = {"type": "integer", "minimum": 0, "maximum": MANY}
 TOKENS: Schema = {"type": "array", "items": TOKEN, "maxItems": 2**20}
+MIXED: Schema = {"anyOf": [TEXT, TOKENS | {"items": {"anyOf": [TEXT, TOKEN]}}]}  # is one prompt
 LIMIT: Schema = {"type": "integer", "minimum": -1, "maximum": MANY}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 86400_000}
 BIAS: Schema = {"anyOf": [{"type": "number", "minimum": -100, "maximum": 100}, FLAG]}

@@ -8,17 +8,13 @@ from starlette.responses import Response
 from localllm.server import ask, fields, fim, native
 from localllm.server.endpoint import Body, Call, Endpoint, Field
 
-ITEMS = {"anyOf": [fields.TEXT, fields.TOKEN]}
 COMPLETION = Body(
     (
         fields.MODEL,
-        Field(
-            "prompt", {"anyOf": [fields.TEXT, {"type": "array", "items": ITEMS}]},
-            "A text, token ids, or a list of both.", required=True,
-        ),
+        Field("prompt", fields.MIXED, "A text, token ids, or a list of both.", required=True),
         *native.LIMITS,
     )
-)  # fmt: skip
+)
 EXTRA = {
     "type": "array",
     "items": {
@@ -41,13 +37,8 @@ INFILL = Body(
 ROOM = 256  # tokens kept for what fills the gap, where the request sets no limit
 
 
-def _mixed(body: dict[str, Any], llm: Any) -> list[int]:
-    """Texts and ids in one list are one prompt here."""
-    prompt = body["prompt"]
-    if isinstance(prompt, str) or not any(isinstance(item, str) for item in prompt):
-        return ask.prompts(prompt, llm)[0]
-    parts = [llm.tokenize(item) if isinstance(item, str) else [item] for item in prompt]
-    return ask.prompts([id for ids in parts for id in ids], llm)[0]
+def _prompt(body: dict[str, Any], llm: Any) -> list[int]:
+    return ask.checked(ask.mixed(body["prompt"], llm), llm, "prompt")
 
 
 def _gap(body: dict[str, Any], llm: Any) -> list[int]:
@@ -60,7 +51,7 @@ def _gap(body: dict[str, Any], llm: Any) -> list[int]:
 
 async def complete(call: Call) -> Response:
     """Go on from a prompt, answered in llama-server's form."""
-    return await native.answer(call, functools.partial(_mixed, call.body))
+    return await native.answer(call, functools.partial(_prompt, call.body))
 
 
 async def fill(call: Call) -> Response:

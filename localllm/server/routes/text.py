@@ -16,7 +16,7 @@ from localllm.server.stream import json_response
 TOKENIZE = Body(
     (
         fields.MODEL,
-        Field("content", fields.TEXT, "The text to split up.", required=True),
+        Field("content", fields.MIXED, "The text to split up, or texts and ids.", required=True),
         Field("add_special", fields.FLAG, "Put BOS in front, where the model has it so."),
         Field("parse_special", fields.FLAG, "May the text become special tokens? Default true."),
         Field("with_pieces", fields.FLAG, "Give each token's text beside its id."),
@@ -40,10 +40,9 @@ async def tokenize(call: Call) -> Response:
     body = call.body
 
     def work(llm: Any) -> dict[str, Any]:
-        ids = llm.tokenize(body["content"], special=body.get("parse_special", True))
-        bos = llm.tokenizer.bos
-        if body.get("add_special") and llm.tokenizer.add_bos and ids[:1] != [bos]:
-            ids = [bos, *ids]
+        special, bos = body.get("parse_special", True), body.get("add_special", False)
+        ids = ask.mixed(body["content"], llm, special, bos)
+        ids = ask.checked(ids, llm, "content") if ids else []
         return {"tokens": [_piece(llm, id) for id in ids] if body.get("with_pieces") else ids}
 
     return await _with_model(call, work)
