@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.text.calls import Call, read_calls
+from localllm.text.calls import Call, read_calls, read_cut
 from localllm.text.parts import DIALECTS, Parts, Piece, dialect_of, opens_thinking
 
 HERMES, MISTRAL, LLAMA3 = DIALECTS
@@ -143,10 +143,35 @@ def test_reading_calls(text, calls):
     assert read_calls(text) == calls
 
 
+G = '{"name": "g", "arguments": {"a": [1, "b'
+
+
+@pytest.mark.parametrize(
+    "dialect, text, want",
+    [
+        (HERMES, f"Sure.<tool_call>\n{G}", ["Sure.", "g", '{"a": [1, "b']),
+        (HERMES, G, ["g", '{"a": [1, "b']),
+        (HERMES, '<tool_call>{"name": "g", "argum', ["g"]),
+        (HERMES, '<tool_call>{"name": "g"', ["g"]),
+        (HERMES, '<tool_call>{"name": "g', ['<tool_call>{"name": "g']),
+        (HERMES, '<tool_call>{"name": "other"', ['<tool_call>{"name": "other"']),
+        (HERMES, f"<tool_call>{F}\n</tool_c", ["f", '{"a": "é"}']),
+        (MISTRAL, f"[TOOL_CALLS][{F}, {G}", ["f", '{"a": "é"}', "g", '{"a": [1, "b']),
+        (MISTRAL, f"[TOOL_CALLS][{F}", ["f", '{"a": "é"}']),
+        (LLAMA3, '{"name": "g", "parameters": {"a', ["g", '{"a']),
+    ],
+)
+def test_a_call_that_was_cut_short(dialect, text, want):
+    parts = Parts(dialect, ["f", "g"])
+    pieces = parts.push(text) + parts.flush(cut=True)
+    assert [piece.text for piece in pieces] == want
+
+
 @given(st.text(st.sampled_from(list('{}[]",:; \nfname<>=/\\01')), max_size=60))
 def test_any_text_is_read_without_an_error(text):
     for call in read_calls(text):
         assert isinstance(json.loads(call.arguments), dict)
+    assert all(call.name for call in read_cut(text))
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,24 @@ def test_a_call_that_cannot_be_read_is_text_and_no_error(url, llm, broken):
     assert choice["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_call_that_the_limit_cuts_is_half_a_call(url, llm, streaming):
+    llm.answer = CALL
+    limit = CALL.index("1}")
+    if streaming:
+        found, finish = deltas(url, max_tokens=limit)
+        calls = [call["function"] for delta in found for call in delta.get("tool_calls", ())]
+        assert [call.get("name") for call in calls] == ["f", None]
+        arguments, content = "".join(call["arguments"] for call in calls), None
+        assert not any(delta.get("content") for delta in found)
+    else:
+        choice = ask(url, max_tokens=limit)
+        (call,), finish = choice["message"]["tool_calls"], choice["finish_reason"]
+        arguments, content = call["function"]["arguments"], choice["message"]["content"]
+        assert call["function"]["name"] == "f"
+    assert (arguments, content, finish) == ('{"x":', None, "length")
+
+
 def test_a_call_that_must_be(url, llm):
     pytest.importorskip("llguidance")
     named = {"type": "function", "function": {"name": "g"}}

@@ -30,9 +30,9 @@ class Choice:
         """What a streaming client is sent for them: the `delta`s of chunks."""
         return self._add_all(joined([p for delta in deltas for p in self._split(delta)]))
 
-    def flush(self) -> list[dict[str, Any]]:
-        """What the splitter still held back at the end."""
-        return self._add_all(self.splitter.flush())
+    def flush(self, reason: str) -> list[dict[str, Any]]:
+        """What the splitter still held back at the end, which came for this reason."""
+        return self._add_all(self.splitter.flush(cut=reason == "length"))
 
     def take_logprobs(self) -> dict[str, Any] | None:
         """Those since the last time, as a chunk has them."""

@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 _XML_CALL = re.compile(r"<function=([^<>\s]+)\s*>(.*?)(?:</function>|$)", re.DOTALL)
 _XML_VALUE = re.compile(r"<parameter=([^<>\s]+)\s*>(.*?)(?=</parameter>|<parameter=|$)", re.DOTALL)
 _NAMED = re.compile(r"\s*([\w.-]{1,128})\s*(?:\[ARGS\])?\s*(?=\{)")
+_CUT = re.compile(
+    r'\{\s*"name"\s*:\s*"([^"\\]{1,128})"(?:\s*,\s*"(?:arguments|parameters)"\s*:\s*(\{.*))?',
+    re.DOTALL,
+)
 _BETWEEN = re.compile(r"[\s;,]*")
 _DECODER = json.JSONDecoder(strict=False)  # models write line breaks into strings
 
@@ -34,6 +38,23 @@ def read_calls(text: str) -> list[Call]:
         return list(_json_calls(text[1:-1] if doubled else text))
     except (ValueError, RecursionError):
         return []
+
+
+def read_cut(text: str) -> list[Call]:
+    """The JSON calls of a text that was cut short: whole ones, and one whose name is whole.
+
+    That one's arguments are as much of the JSON as came, and may be nothing.
+    """
+    calls: list[Call] = []
+    at = len(text) - len(text.lstrip(" \r\n\t["))
+    try:
+        while True:
+            value, end = _DECODER.raw_decode(text, at)
+            calls.append(_call(value))
+            at = _skip(text, end)
+    except (ValueError, RecursionError):
+        cut = _CUT.match(text, at)
+    return [*calls, Call(cut[1], cut[2] or "")] if cut else calls
 
 
 def _json_calls(text: str) -> Iterator[Call]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from localllm.text.calls import read_calls
+from localllm.text.calls import read_calls, read_cut
 
 MAX_CALL = 1 << 20  # letters of a call; more is taken for text
 _THOUGHTS = {  # where reasoning begins -> where it ends
@@ -91,14 +91,15 @@ class Parts:
         self._held += text
         return list(self._run())
 
-    def flush(self) -> list[Piece]:
-        """The pieces that were held back, at the end of the answer."""
+    def flush(self, cut: bool = False) -> list[Piece]:
+        """The pieces that were held back, at the end of the answer; cut: it ends too early, so that
+        the arguments of its last call may be half of a JSON object, or lack."""
         pieces = list(self._run())
         held, self._held = self._held, ""
         if self._step == self._thinking:
             return pieces + _some("thinking", held.rstrip())
         if self._step == self._call:
-            return pieces + self._read(held)
+            return pieces + self._read(held, cut)
         return pieces + _some("text", held.lstrip() if self._fresh and self._dialect else held)
 
     def _run(self) -> Iterator[Piece]:
@@ -186,16 +187,18 @@ class Parts:
         """Whether the present call has no mark of the dialect's own."""
         return self._dialect is not None and self._mark != self._dialect.opening
 
-    def _read(self, text: str) -> list[Piece]:
+    def _read(self, text: str, cut: bool = False) -> list[Piece]:
         closing = self._marks.get(self._mark, "").strip()
         body = text.rstrip().removesuffix(closing) if closing else text
-        calls = read_calls(body)
-        if not calls or (self._loose and not all(call.name in self._names for call in calls)):
+        calls, known = read_calls(body), not self._loose
+        if cut and not calls:
+            calls, known = read_cut(body), False
+        if not calls or not (known or all(call.name in self._names for call in calls)):
             return _some("text", self._before + self._mark + text)
         return [
-            Piece(*each)
+            piece
             for call in calls
-            for each in (("call", call.name), ("arguments", call.arguments))
+            for piece in (Piece("call", call.name), *_some("arguments", call.arguments))
         ]
 
 

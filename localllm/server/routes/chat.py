@@ -141,7 +141,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
                     run.replies[index].cancel()
         choices = []
         for choice in chat.choices:
-            choice.flush()
+            choice.flush(run.finish(choice.index))
             reason = chat.finish(run, choice)
             logprobs = choice.take_logprobs() if chat.body.get("logprobs") else None
             head: dict[str, Any] = {"index": choice.index, "message": choice.message()}
@@ -161,7 +161,7 @@ async def events(chat: Chat) -> AsyncGenerator[bytes, None]:
             lines = [line for i, group in by_reply(batch) for line in lines_of(chat, run, i, group)]
             yield b"".join(lines) or PING
         for choice in chat.choices:
-            for delta in choice.flush():
+            for delta in choice.flush(run.finish(choice.index)):
                 yield event(chat.piece(choice.index, delta))
         reasons = [chat.finish(run, choice) for choice in chat.choices]
         chat.call.record.finish = reasons[0]
