@@ -1,5 +1,6 @@
 """Picks the next token of one answer: bans and biases, the chain of filters, one draw."""
 
+from collections.abc import Callable
 from math import inf, isfinite, log
 
 import numpy as np
@@ -10,6 +11,7 @@ from localllm.engine.filters import ACTIVE, FILTERS, Moment
 from localllm.engine.mirostat import Mirostat
 from localllm.errors import BadRequest, LocalLLMError
 from localllm.request import Logprob, Request
+from localllm.sampling import Sampling
 from localllm.wishes import (
     BANNED,
     FIRST_BANNED,
@@ -26,6 +28,13 @@ from localllm.wishes import (
 
 BITS = 2**64 - 1
 PICK, CHANCE = 0, 1  # the random numbers a token has
+DRAWN: dict[str, tuple[int, Callable[[Sampling], float]]] = {
+    # the filters that a model knows itself, in its order -> the field of its wish, and its value
+    "top_k": (TOP, lambda s: s.top_k),
+    "top_p": (SHARE, lambda s: s.top_p),
+    "min_p": (LEAST, lambda s: log(s.min_p)),
+    "temperature": (HEAT, lambda s: max(s.temperature, 1e-4)),
+}
 
 
 def draw(seed: int, position: int, stream: int = PICK) -> float:
@@ -77,21 +86,18 @@ class Sampler:
             return False
         if s.greedy:
             return not names
-        cuts = [name for name in ("top_k", "top_p", "min_p", "temperature") if name in names]
+        cuts = [name for name in DRAWN if name in names]
         return names[:1] == ["top_k"] and names == cuts and s.top_k <= MOST and not s.dynatemp_range
 
     def _wish(self) -> np.ndarray:
-        s, names = self.sampling, {filter.__name__ for filter in self._chain}
         row = np.zeros(WISH_FIELDS, np.float32)
-        row[[SHARE, LEAST, HEAT]] = NOTHING[SHARE], NOTHING[LEAST], NOTHING[HEAT]
-        row[TOP] = 1 if s.greedy else min(s.top_k, self._vocab)
+        row[list(NOTHING)] = list(NOTHING.values())
+        row[TOP] = 1  # of the greedy, who have no filters
         row[FIRST_BANNED : FIRST_BANNED + len(self._ends)] = self._ends
-        if "top_p" in names:
-            row[SHARE] = s.top_p
-        if "min_p" in names:
-            row[LEAST] = log(s.min_p)
-        if "temperature" in names:
-            row[HEAT] = max(s.temperature, 1e-4)
+        for filter in self._chain:
+            field, value = DRAWN[filter.__name__]
+            row[field] = value(self.sampling)
+        row[TOP] = min(row[TOP], self._vocab)
         return row
 
     def wish(self, length: int) -> np.ndarray | None:
