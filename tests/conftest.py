@@ -64,6 +64,14 @@ def kept_kernels(kernel_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def rng() -> Any:
+    """Numbers that are the same in each run of a test."""
+    import numpy as np
+
+    return np.random.default_rng(3)
+
+
+@pytest.fixture
 def open_llm(kept_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """open_llm(path, ...) is LLM.open, with the tests' own folder of kernels; closed at the end."""
     from localllm import opening

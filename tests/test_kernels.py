@@ -11,11 +11,6 @@ pytestmark = pytest.mark.usefixtures("kept_kernels")
 VOCAB = 96  # rows of the embedding: what the tokens are
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
-
-
 def embedding(rng, width: int, spread: float = 1.0) -> Tensors:
     tensors = Tensors()
     tensors.add("embd.weight", rng.normal(size=(VOCAB, width)) * spread)

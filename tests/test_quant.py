@@ -32,11 +32,6 @@ def compiled(kept_kernels, kernels):
     compile_all(kernels, 2)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 @kernel(5, __name__)
 def rows_to_panel(source, blocks, panel, count, slots):
     for t in range(count):

@@ -57,11 +57,6 @@ from quant.simd import (
 pytestmark = pytest.mark.usefixtures("kept_kernels")
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 # ---- floating point -----------------------------------------------------------------------------
 
 

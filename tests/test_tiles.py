@@ -44,11 +44,6 @@ from quant.tiles import (
 pytestmark = pytest.mark.usefixtures("kept_kernels")
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 @kernel(4, __name__)
 def dots(weights, rows, halves, out):
     i = int_zeros_like(zeros(2))
