@@ -77,6 +77,17 @@ def test_two_host_headers(site):
 
 
 @pytest.mark.parametrize(
+    ("headers", "status"),
+    [("", b"200"), ("Origin: http://None\r\n", b"403"), ("Host:\r\n", b"403"),
+     ("Host: evil.org\r\n", b"403")],
+)  # fmt: skip
+def test_probes_of_http_1_0_need_no_host_and_pages_do(site, headers, status):
+    with socket.create_connection((site.note.host, site.note.port)) as sock:
+        sock.sendall(f"GET /health HTTP/1.0\r\n{headers}\r\n".encode())
+        assert sock.recv(100).split()[1] == status
+
+
+@pytest.mark.parametrize(
     "origin", ["http://evil.org", "null", "https://localhost", "http://127.0.0.1:1", "file://"]
 )
 def test_pages_of_other_origins(site, origin):

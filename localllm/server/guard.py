@@ -62,8 +62,13 @@ class Guard:
         await self.app(scope, self._counted(receive), _safely(send, foreign))
 
     def _host(self, headers: Headers) -> None:
-        """A name that the owner does not know means DNS rebinding (CVE-2024-28224)."""
+        """A name that the owner does not know means DNS rebinding (CVE-2024-28224).
+
+        That needs a browser, and each sends a Host: without one it is HTTP/1.0, as probes speak it.
+        """
         hosts = headers.getlist("host")
+        if not hosts and "origin" not in headers:
+            return
         name = _name(hosts[0]) if len(hosts) == 1 else ""
         known = name in self.names or loopback(name)
         if not known and not loopback(self.settings.host):
