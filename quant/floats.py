@@ -23,8 +23,16 @@ def tile_of_2(source, stride, target):
         put_i16(target + 2 * row, get_i16(source + stride * row))
 
 
-def float_format(name: str, home: str, dtype: str, load) -> Format:
-    """A format of one number a block, read by `load`; "<u2" is bfloat16."""
+get = None  # filled in
+
+
+def weight(block, i):
+    """The one weight of a block."""
+    return get(block)
+
+
+def float_format(name: str, home: str, dtype: str, load, get) -> Format:
+    """A format of one number a block, read by `load` and `get`; "<u2" is bfloat16."""
     size = by_name(name).bytes
     lower = name.lower()
 
@@ -36,5 +44,6 @@ def float_format(name: str, home: str, dtype: str, load) -> Format:
 
     dot = stamp(float_dot, f"{lower}_dot", load=load, TILE_BYTES=size * LANES)
     tile = tile_of_4 if size == 4 else tile_of_2
-    product, repack = kernels_of(lower, home, inline(dot), tile, floats=True)
-    return Format(name, 1, size, unpack, product, repack, integer=False)
+    one = inline(stamp(weight, f"{lower}_weight", get=get))
+    kernels = kernels_of(lower, home, 1, inline(dot), tile, one, floats=True)
+    return Format(name, 1, size, unpack, *kernels, integer=False)

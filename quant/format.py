@@ -1,4 +1,4 @@
-"""One block format: its place in the file, its NumPy twin, and its two kernels."""
+"""One block format: its place in the file, its NumPy twin, and its kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Format:
     """A ggml block format that localllm runs.
 
     weights: in a block of `bytes` bytes · unpack: (n, bytes) u8 -> (n, weights) f32 ·
-    product, repack: see `quant.products` · integer: whether activations are int8 panels, else
-    rows of f32 · step: columns that `blocks` counts in `product`.
+    product, repack, unpack_row: see `quant.products` · integer: whether activations are int8
+    panels, else rows of f32 · step: columns that `blocks` counts in `product`.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Format:
     unpack: Callable[[np.ndarray], np.ndarray]
     product: Kernel
     repack: Kernel
+    unpack_row: Kernel
     integer: bool
 
     @property
@@ -39,13 +40,16 @@ class Format:
         return columns // self.weights * self.bytes * LANES
 
 
-def integer_format(name: str, home: str, unpack, loop, tile, **constants) -> Format:
-    """A format of a loop of `quant.products` with its helpers and constants filled in."""
+def integer_format(name: str, home: str, unpack, loop, tile, weight, **constants) -> Format:
+    """A format of a loop of `quant.products` with its helpers and constants filled in.
+
+    weight(block, i): one weight of a block, f32, the same bits as `unpack` has.
+    """
     kind = by_name(name)
     lower = name.lower()
     filled = stamp(loop, f"{lower}_dot", TILE_BYTES=kind.bytes * LANES, **constants)
-    product, repack = kernels_of(lower, home, inline(filled), tile)
-    return Format(name, kind.weights, kind.bytes, unpack, product, repack, integer=True)
+    kernels = kernels_of(lower, home, kind.weights, inline(filled), tile, weight)
+    return Format(name, kind.weights, kind.bytes, unpack, *kernels, integer=True)
 
 
 @inline

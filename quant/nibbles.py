@@ -1,14 +1,41 @@
-"""32 weights of 4, 5 or 6 bits in as many vectors as their bits need, and back.
+"""Single weights of 4 and 5 bits as a file has them; 32 weights of 4, 5 or 6 bits in as many
+vectors as their bits need, and back.
 
 5 and 6 bits stand left-aligned in their byte, so that the offset of every symmetric format is
 128: whole weights in the high bits of most vectors, the rest of them in what is left over.
 """
 
+import numpy as np
+
 from quant.later import inline
-from quant.simd import BYTES, bits, splat_byte, store_bytes
+from quant.simd import BYTES, bits, get_u8, splat_byte, store_bytes
 from quant.target import TARGET
 
 FLIP44, FLIP5, FLIP6 = (0x88, 16, 32) if TARGET.signed else (0, 0, 0)  # top bits of signed weights
+
+
+@inline
+def byte(address):
+    """A byte, 0 to 255."""
+    return np.int64(get_u8(address))
+
+
+@inline
+def signed(address):
+    """A byte, -128 to 127."""
+    return (byte(address) ^ 128) - 128
+
+
+@inline
+def nibble(q, i):
+    """Weight i of 32 in 16 bytes, the low halves first."""
+    return byte(q + i % 16) >> (4 if i >= 16 else 0) & 15
+
+
+@inline
+def fifth(q, high, i):
+    """Weight i of 32 in 16 bytes, its top bit in the four at `high`."""
+    return nibble(q, i) | (byte(high + i // 8) >> i % 8 & 1) << 4
 
 
 @inline

@@ -23,6 +23,7 @@ from quant.simd import (
     load_u8,
     prefetch,
     prefetch_early,
+    put_f32,
     splat_f32,
     stack,
     store_bytes,
@@ -127,7 +128,8 @@ def with_minima(tiles, w, x, blocks, slots):
 
 # ---- kernels that other kernels call by address ---------------------------------------------
 
-dot = tile = load = None
+dot = tile = load = weight = None
+WEIGHTS = 1
 
 
 def integer_product(w, x, blocks, pitch, count, out):
@@ -181,9 +183,20 @@ def repack(source, target, blocks, stride, first, end):
         tile(at, stride, target + k * LANES * size)
 
 
-def kernels_of(name: str, home: str, dot_function, tile_function, floats: bool = False):
-    """The product and the repacking kernel of a format, whose file `home` names."""
+def unpack_row(source, blocks, size, target):
+    """`blocks` file blocks of `size` bytes each to f32."""
+    for at in range(source, source + blocks * size, size):
+        for i in range(WEIGHTS):
+            put_f32(target + 4 * i, weight(at, i))
+        target += 4 * WEIGHTS
+
+
+def kernels_of(
+    name: str, home: str, weights: int, dot, tile, weight, floats: bool = False
+) -> tuple[Kernel, Kernel, Kernel]:
+    """The product, the repacking and the unpacking kernel of a format, whose file `home` names."""
     template = float_product if floats else integer_product
-    product = stamp(template, f"{name}_product", dot=dot_function)
-    packer = stamp(repack, f"{name}_repack", tile=tile_function)
-    return Kernel(product, 6, home), Kernel(packer, 6, home)
+    product = stamp(template, f"{name}_product", dot=dot)
+    packer = stamp(repack, f"{name}_repack", tile=tile)
+    unpacker = stamp(unpack_row, f"{name}_unpack_row", weight=weight, WEIGHTS=weights)
+    return Kernel(product, 6, home), Kernel(packer, 6, home), Kernel(unpacker, 4, home)

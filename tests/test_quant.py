@@ -23,7 +23,7 @@ def kernels(request):
     chosen = [getattr(item, "callspec", None) for item in request.session.items]
     names = {call.params.get("name") for call in chosen if call} & set(supported())
     forms = [format_of(name) for name in sorted(names)]
-    return [form.product for form in forms] + [form.repack for form in forms]
+    return [kernel for f in forms for kernel in (f.product, f.repack, f.unpack_row)]
 
 
 @pytest.fixture
@@ -71,6 +71,19 @@ def test_unpack_is_gguf_quants_bit_for_bit(name, rng):
     got = form.unpack(blocks.reshape(-1, form.bytes)).reshape(8, 512)
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got.view("u4"), want.view("u4"))
+
+
+@pytest.mark.parametrize("name", supported())
+def test_a_row_is_unpacked_as_in_numpy(name, rng):
+    """Bit for bit, and nothing is written behind its end."""
+    form, columns = format_of(name), 768
+    blocks = random_blocks(form, 4, columns, rng)
+    want = form.unpack(blocks.reshape(-1, form.bytes)).reshape(4, columns)
+    got = np.full((4, columns + 8), 7, np.float32)
+    for row, out in zip(blocks, got, strict=True):
+        form.unpack_row(row.ctypes.data, columns // form.weights, form.bytes, out.ctypes.data)
+    np.testing.assert_array_equal(got[:, :columns].view("u4"), want.view("u4"))
+    assert (got[:, columns:] == 7).all()
 
 
 def test_an_unknown_format_has_no_file():

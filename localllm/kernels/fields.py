@@ -21,6 +21,7 @@ TOKENS, WANTED, SINGLE, SPLIT = 8, 9, 10, 11
 POSITIONS, TABLES, TASK_LIST, FIRST_TASKS, WANTED_ROWS, WANTED_INDEX = range(12, 18)
 LOGITS = 18  # of the wanted rows, the first so many: the others' hidden rows are wanted
 DRAWS, WISHES = 19, 20  # rows of logits that tokens are drawn from, and how (`localllm.wishes`)
+IDS = 21  # of the tokens, i32
 BATCH_FIELDS = 24
 
 # Every argument block.

@@ -7,9 +7,19 @@ import numpy as np
 
 from quant.format import columns, integer_format
 from quant.later import inline
-from quant.nibbles import FLIP44
+from quant.nibbles import FLIP44, nibble
 from quant.products import symmetric
-from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes, store_part
+from quant.simd import (
+    BYTES,
+    HALVES,
+    column,
+    get_f16,
+    load_bytes,
+    splat_byte,
+    stack,
+    store_bytes,
+    store_part,
+)
 from quant.sums import left_fours
 
 BLOCK = np.dtype([("d", "<f2"), ("q", "u1", 16)])
@@ -20,6 +30,12 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     b = np.ascontiguousarray(blocks).view(BLOCK)[:, 0]
     q = np.concatenate([b["q"] & 15, b["q"] >> 4], 1).astype("i1") - np.int8(8)
     return b["d"].astype("f4")[:, None] * q
+
+
+@inline
+def weight(block, i):
+    """One weight of a block."""
+    return get_f16(block) * np.float32(nibble(block + 2, i) - 8)
 
 
 @inline
@@ -34,5 +50,5 @@ def tile(source, stride, target):
 
 
 FORMAT = integer_format(
-    "Q4_0", __name__, unpack, symmetric, tile, integers=left_fours, FACTOR=1 / 16
+    "Q4_0", __name__, unpack, symmetric, tile, weight, integers=left_fours, FACTOR=1 / 16
 )

@@ -9,8 +9,9 @@ import numpy as np
 
 from quant.format import bytes_apart, columns, halves_apart, integer_format
 from quant.later import inline
+from quant.nibbles import byte
 from quant.products import with_minima
-from quant.simd import BYTES, HALVES, bits, load_bytes, stack, store_bytes
+from quant.simd import BYTES, HALVES, bits, get_f16, load_bytes, stack, store_bytes
 from quant.sums import fours
 
 BLOCK = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("q", "u1", (4, 32))])
@@ -43,6 +44,27 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
 
 
 @inline
+def scaled_weight(block, j, q):
+    """A weight of run j, from its whole number."""
+    packed = block + 4 + j % 4
+    low, least, high = byte(packed), byte(packed + 4), byte(packed + 8)
+    if j < 4:
+        s, m = low & 63, least & 63
+    else:
+        s, m = high & 15 | (low >> 6) << 4, high >> 4 | (least >> 6) << 4
+    scale, minimum = get_f16(block) * np.float32(s), get_f16(block + 2) * np.float32(m)
+    return scale * np.float32(q) - minimum
+
+
+@inline
+def weight(block, i):
+    """One weight of a block."""
+    j = i // 32
+    q = byte(block + 16 + 32 * (j // 2) + i % 32) >> 4 * (j % 2) & 15
+    return scaled_weight(block, j, q)
+
+
+@inline
 def pack_scales(q, target):
     """d, dmin and the 12 bytes, from the first four columns at q."""
     halves_apart(load_bytes(q), target)
@@ -66,5 +88,5 @@ def tile(source, stride, target):
 
 
 FORMAT = integer_format(
-    "Q4_K", __name__, unpack, with_minima, tile, integers=fours, WEIGHT_BYTES=4 * BYTES
+    "Q4_K", __name__, unpack, with_minima, tile, weight, integers=fours, WEIGHT_BYTES=4 * BYTES
 )

@@ -7,9 +7,19 @@ import numpy as np
 
 from quant.format import columns, integer_format
 from quant.later import inline
-from quant.nibbles import pack_fives
+from quant.nibbles import fifth, pack_fives
 from quant.products import symmetric
-from quant.simd import BYTES, HALVES, bits, column, load_bytes, spread_bits, stack, store_part
+from quant.simd import (
+    BYTES,
+    HALVES,
+    bits,
+    column,
+    get_f16,
+    load_bytes,
+    spread_bits,
+    stack,
+    store_part,
+)
 from quant.sums import fives
 
 BLOCK = np.dtype([("d", "<f2"), ("h", "<u4"), ("q", "u1", 16)])
@@ -26,6 +36,12 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     b = np.ascontiguousarray(blocks).view(BLOCK)[:, 0]
     q = fifths(b["q"], b["h"]).astype("i1") - np.int8(16)
     return b["d"].astype("f4")[:, None] * q
+
+
+@inline
+def weight(block, i):
+    """One weight of a block."""
+    return get_f16(block) * np.float32(fifth(block + 6, block + 2, i) - 16)
 
 
 @inline
@@ -54,4 +70,6 @@ def tile(source, stride, target):
     pack(source + 2, stride, target + HALVES)
 
 
-FORMAT = integer_format("Q5_0", __name__, unpack, symmetric, tile, integers=fives, FACTOR=1 / 8)
+FORMAT = integer_format(
+    "Q5_0", __name__, unpack, symmetric, tile, weight, integers=fives, FACTOR=1 / 8
+)

@@ -8,8 +8,9 @@ import numpy as np
 from quant.format import halves_apart, integer_format
 from quant.formats.q5_0 import fifths, pack
 from quant.later import inline
+from quant.nibbles import fifth
 from quant.products import LEFT, with_minimum
-from quant.simd import HALVES, column
+from quant.simd import HALVES, column, get_f16
 from quant.sums import fives
 
 BLOCK = np.dtype([("d", "<f2"), ("m", "<f2"), ("h", "<u4"), ("q", "u1", 16)])
@@ -22,6 +23,13 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
 
 
 @inline
+def weight(block, i):
+    """One weight of a block."""
+    q = np.float32(fifth(block + 8, block + 4, i))
+    return get_f16(block) * q + get_f16(block + 2)
+
+
+@inline
 def tile(source, stride, target):
     """One block of LANES rows."""
     halves_apart(column(source, stride), target)
@@ -29,5 +37,5 @@ def tile(source, stride, target):
 
 
 FORMAT = integer_format(
-    "Q5_1", __name__, unpack, with_minimum, tile, integers=fives, FACTOR=1 / 8, LOW=LEFT
+    "Q5_1", __name__, unpack, with_minimum, tile, weight, integers=fives, FACTOR=1 / 8, LOW=LEFT
 )

@@ -7,9 +7,9 @@ Tile: the same head, then 8 x 5 vectors (see `quant.nibbles.pack_fives`).
 import numpy as np
 
 from quant.format import columns, integer_format
-from quant.formats.q4_k import nibbles, pack_scales, scaled
+from quant.formats.q4_k import nibbles, pack_scales, scaled, scaled_weight
 from quant.later import inline
-from quant.nibbles import pack_fives
+from quant.nibbles import byte, pack_fives
 from quant.products import LEFT, with_minima
 from quant.simd import BYTES, HALVES, bits, load_bytes, shift_right, stack
 from quant.sums import fives
@@ -24,6 +24,14 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     b = np.ascontiguousarray(blocks).view(BLOCK)[:, 0]
     bit = b["h"][:, None, :] >> np.arange(8, dtype="u1")[:, None] & 1
     return scaled(b, nibbles(b["q"]) | bit << 4)
+
+
+@inline
+def weight(block, i):
+    """One weight of a block."""
+    j, c = i // 32, i % 32
+    q = byte(block + 48 + 32 * (j // 2) + c) >> 4 * (j % 2) & 15
+    return scaled_weight(block, j, q | (byte(block + 16 + c) >> j & 1) << 4)
 
 
 @inline
@@ -48,6 +56,6 @@ def tile(source, stride, target):
 
 
 FORMAT = integer_format(
-    "Q5_K", __name__, unpack, with_minima, tile,
+    "Q5_K", __name__, unpack, with_minima, tile, weight,
     integers=fives, FACTOR=1 / 8, WEIGHT_BYTES=5 * BYTES, LOW=LEFT,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from quant.format import bytes_apart, columns, integer_format
 from quant.later import inline
-from quant.nibbles import pack_sixes
+from quant.nibbles import byte, pack_sixes, signed
 from quant.products import fetch
 from quant.rows import SLOT_BYTES
 from quant.simd import (
@@ -20,6 +20,7 @@ from quant.simd import (
     LANES,
     bits,
     column,
+    get_f16,
     in_order,
     load_bytes,
     load_f16,
@@ -43,6 +44,16 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
     q = (low | high << 4).astype("i1").reshape(-1, 16, 16) - np.int8(32)
     scale = b["d"].astype("f4")[:, None] * b["s"]
     return (scale[..., None] * q).reshape(-1, 256)
+
+
+@inline
+def weight(block, i):
+    """One weight of a block."""
+    run, group, c = i // 128, i // 32 % 4, i % 32
+    low = byte(block + 64 * run + 32 * (group % 2) + c) >> 4 * (group // 2) & 15
+    high = byte(block + 128 + 32 * run + c) >> 2 * group & 3
+    scale = get_f16(block + 208) * np.float32(signed(block + 192 + i // 16))
+    return scale * np.float32((low | high << 4) - 32)
 
 
 def by_sixteens(tiles, w, x, blocks, slots):
@@ -89,4 +100,4 @@ def tile(source, stride, target):
         )  # fmt: skip
 
 
-FORMAT = integer_format("Q6_K", __name__, unpack, by_sixteens, tile)
+FORMAT = integer_format("Q6_K", __name__, unpack, by_sixteens, tile, weight)

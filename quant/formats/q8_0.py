@@ -7,8 +7,19 @@ import numpy as np
 
 from quant.format import columns, integer_format
 from quant.later import inline
+from quant.nibbles import signed
 from quant.products import symmetric
-from quant.simd import BYTES, HALVES, column, load_bytes, splat_byte, stack, store_bytes, store_part
+from quant.simd import (
+    BYTES,
+    HALVES,
+    column,
+    get_f16,
+    load_bytes,
+    splat_byte,
+    stack,
+    store_bytes,
+    store_part,
+)
 from quant.sums import eights
 from quant.target import TARGET
 
@@ -23,6 +34,12 @@ def unpack(blocks: np.ndarray) -> np.ndarray:
 
 
 @inline
+def weight(block, i):
+    """One weight of a block."""
+    return get_f16(block) * np.float32(signed(block + 2 + i))
+
+
+@inline
 def tile(source, stride, target):
     """One block of LANES rows."""
     q = stack(8)
@@ -33,4 +50,4 @@ def tile(source, stride, target):
         store_bytes(target + HALVES + BYTES * k, weights)
 
 
-FORMAT = integer_format("Q8_0", __name__, unpack, symmetric, tile, integers=eights)
+FORMAT = integer_format("Q8_0", __name__, unpack, symmetric, tile, weight, integers=eights)

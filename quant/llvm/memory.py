@@ -56,15 +56,15 @@ def _storer(value, convert=lambda b, x: x):
     return store
 
 
-def _half_to_float(b, bits):
+def _half_to_float(b, bits, half=ir.VectorType(F16, LANES), whole=_I, result=_F):
     """f16 to f32: by the processor where it can, else by moving the bits (no infinities)."""
     if TARGET.name != "plain":
-        return b.fpext(b.bitcast(bits, ir.VectorType(F16, LANES)), _F)
-    wide = b.zext(bits, _I)
-    magnitude = b.shl(b.and_(wide, const(_I, 0x7FFF)), const(_I, 13))
-    scaled = b.fmul(b.bitcast(magnitude, _F), const(_F, 2.0**112))
-    sign = b.shl(b.and_(wide, const(_I, 0x8000)), const(_I, 16))
-    return b.bitcast(b.or_(b.bitcast(scaled, _I), sign), _F)
+        return b.fpext(b.bitcast(bits, half), result)
+    wide = b.zext(bits, whole)
+    magnitude = b.shl(b.and_(wide, const(whole, 0x7FFF)), const(whole, 13))
+    scaled = b.fmul(b.bitcast(magnitude, result), const(result, 2.0**112))
+    sign = b.shl(b.and_(wide, const(whole, 0x8000)), const(whole, 16))
+    return b.bitcast(b.or_(b.bitcast(scaled, whole), sign), result)
 
 
 def _brain_to_float(b, bits):
@@ -194,6 +194,27 @@ get_i32, put_i32 = _scalar(I32, types.int32)
 get_i16, put_i16 = _scalar(I16, types.int16)
 get_u8, put_u8 = _scalar(I8, types.uint8)
 get_f32, put_f32 = _scalar(F32, types.float32)
+
+
+@intrinsic
+def get_f16(context, address):
+    """An f16, as f32."""
+
+    def generate(ctx, b, sig, args):
+        return _half_to_float(b, b.load(at(b, args[0], I16), align=2), F16, I32, F32)
+
+    return types.float32(types.intp), generate
+
+
+@intrinsic
+def get_bf16(context, address):
+    """A bfloat16, as f32."""
+
+    def generate(ctx, b, sig, args):
+        wide = b.zext(b.load(at(b, args[0], I16), align=2), I32)
+        return b.bitcast(b.shl(wide, const(I32, 16)), F32)
+
+    return types.float32(types.intp), generate
 
 
 @intrinsic(prefer_literal=True)

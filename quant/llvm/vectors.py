@@ -51,8 +51,8 @@ def at(b, address, kind):
 
 
 def const(kind, value):
-    """A vector with the value in every lane."""
-    return ir.Constant(kind, [value] * kind.count)
+    """A number, or a vector with it in every lane."""
+    return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
 
 
 def splat(b, x, count=LANES):

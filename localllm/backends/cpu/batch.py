@@ -19,7 +19,7 @@ class BatchMemory:
     def __init__(self, rows: int, sequences: int, pages: int, parts: int, crowd: float):
         self.parts, self.crowd = parts, crowd
         self.fields = aligned(8 * fields.BATCH_FIELDS).view(np.int64)
-        self.positions = np.zeros(rows, np.int32)
+        self.ids, self.positions = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         self.tables = np.zeros((sequences, pages), np.int32)
         self.row_tables = np.zeros(rows, np.int64)
         self.tasks = np.zeros((rows // 2 + sequences + parts, TASK_FIELDS), np.int64)
@@ -31,7 +31,7 @@ class BatchMemory:
             fields.POSITIONS: self.positions, fields.TABLES: self.row_tables,
             fields.TASK_LIST: self.tasks, fields.FIRST_TASKS: self.first_tasks,
             fields.WANTED_ROWS: self.wanted, fields.WANTED_INDEX: self.wanted_index,
-            fields.WISHES: self.wishes,
+            fields.WISHES: self.wishes, fields.IDS: self.ids,
         }  # fmt: skip
         for field, array in arrays.items():
             self.fields[field] = array.ctypes.data
@@ -52,6 +52,7 @@ class BatchMemory:
         check(batch, model)
         rows, logits = len(batch.ids), len(batch.wanted)
         wanted = logits + len(batch.hidden)
+        self.ids[:rows] = batch.ids
         width = min(batch.tables.shape[1], self.tables.shape[1])  # no context needs more
         self.tables[: len(starts), :width] = batch.tables[:, :width]
         table = self.tables.ctypes.data

@@ -12,7 +12,7 @@ from localllm.backends.cpu.memory import Rows, aligned
 from localllm.backends.cpu.rope import RopeTable
 from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes
 from localllm.backends.cpu.weights import Matrix, Weights
-from localllm.kernels import attention, draw, fields, heads, linear, norm, states
+from localllm.kernels import attention, draw, embed, fields, heads, linear, norm, states
 from localllm.kernels.fields import float_bits, round_up
 from localllm.kernels.kinds import KINDS, Kind
 from localllm.program import Attention, Op, Program
@@ -71,8 +71,18 @@ class Lowering(Blocks):
     # ---- operations ---------------------------------------------------------------------------
 
     def _embed(self, i: int, op: Op) -> None:
-        self.places[i] = Place(self._rows(op.width))
-        self.out.embedded = self.places[i].rows
+        rows = self.out.embedded = self._rows(op.width)
+        self.places[i] = Place(rows)
+        if not op.weight:  # rows that are given
+            return
+        form, blocks = self.weights.rows(op.weight)
+        args = self._block(embed.STRIDE + 1)
+        args[embed.SOURCE], args[embed.UNPACK] = blocks.ctypes.data, form.unpack_row.address
+        args[embed.BLOCKS] = blocks.shape[1] // form.bytes
+        args[embed.BLOCK_BYTES], args[embed.COLUMNS] = form.bytes, op.width
+        args[embed.FACTOR] = float_bits(op.scale)
+        args[embed.TO], args[embed.STRIDE] = _row(rows)
+        self._emit("embed", embed.embed, args, 1, kind=fields.TOKENS)
 
     def _rms_norm(self, i: int, op: Op) -> None:
         source, add = self.places[op.inputs[0]].rows, self._residual(i)

@@ -69,10 +69,12 @@ class CPUModel:
             raise
 
     def _kernels(self, names, kv_type: str) -> list[Kernel]:
-        from localllm.kernels import attention, draw, linear, norm
+        from localllm.kernels import attention, draw, embed, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
-        own = [*team.KERNELS, attention.attend, draw.draw]
+        first = self.program.ops[0].weight
+        rows = [self.weights.formats[first].unpack_row, embed.embed] if first else []
+        own = [*team.KERNELS, attention.attend, draw.draw, *rows]
         for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
             own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
@@ -95,7 +97,6 @@ class CPUModel:
         self.lowered = lowering.run()
         self.steps: list[Step] = self.lowered.steps
         self.table = self._table(self.steps)
-        self.embedded = self.lowered.embedded.view(self.max_rows)
         self.logit_rows = self.lowered.logits.view(self.max_wanted)
         self.hidden_rows = self.lowered.hidden.view(self.max_rows)
         self.draws = self.lowered.drawn is not None
@@ -161,9 +162,8 @@ class CPUModel:
         self.used = True
 
     def _write(self, batch: Batch) -> None:
-        """A batch, and what its tokens need, to where the kernels read it."""
+        """A batch, and what its positions need, to where the kernels read it."""
         self.batch.write(batch, self)
-        self._embed(batch.ids)
         last = int(self.batch.positions[: len(batch.ids)].max())
         for table in self.lowered.ropes.values():
             table.reach(last)
@@ -177,13 +177,6 @@ class CPUModel:
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last, overwritten by the next."""
         return self.hidden_rows[self._hidden, : self.width]
-
-    def _embed(self, ids: np.ndarray) -> None:
-        op = self.program.ops[0]
-        rows = self.weights.rows(op.weight, ids)
-        if op.scale != 1:
-            rows *= np.float32(op.scale)
-        self.embedded[: len(ids), : op.width] = rows
 
     def close(self) -> None:
         """End the team's threads."""

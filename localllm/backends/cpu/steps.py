@@ -66,7 +66,7 @@ class Lowered:
     ropes: dict[object, RopeTable] = field(default_factory=dict)
     shapes: list[Shape] = field(default_factory=list)  # of K, where pages have one
     pool: Pool | None = None
-    embedded: Rows | None = None
+    embedded: Rows | None = None  # what tokens begin as
     logits: Rows | None = None
     drawn: np.ndarray | None = None  # (wanted,) i64, where the model draws tokens
     hidden: Rows | None = None  # what the logits are made from

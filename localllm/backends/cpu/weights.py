@@ -55,7 +55,7 @@ class Weights:
 
     def __init__(self, gguf: GGUF, matrices: Iterable[str], embedding: str, lanes: int):
         self.gguf, names = gguf, list(matrices)
-        self.formats = {name: self._format(name) for name in [*names, embedding]}
+        self.formats = {name: self._format(name) for name in [*names, embedding] if name}
         sizes = [self._size(name) for name in names]
         self.arena = Arena(sum(round_up(size, 64) for size in sizes))
         rooms = [self.formats[name].tile_bytes(self._shape(name)[1]) for name in names]
@@ -171,10 +171,9 @@ class Weights:
             self.vectors[name] = padded
         return self.vectors[name].ctypes.data
 
-    def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """(T, columns) f32: rows of a matrix, unpacked from the file's own blocks."""
-        form, blocks = self.formats[name], self.gguf.blocks(f"{name}.weight")[ids]
-        return form.unpack(blocks.reshape(-1, form.bytes)).reshape(len(ids), -1)
+    def rows(self, name: str) -> tuple[Format, np.ndarray]:
+        """A matrix as the file has it: (rows, bytes a row) u8."""
+        return self.formats[name], self.gguf.blocks(f"{name}.weight")
 
 
 @dataclass(frozen=True, slots=True)

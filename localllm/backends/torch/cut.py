@@ -17,7 +17,7 @@ def cut(program: Program, layers: int) -> tuple[Program, Program]:
         )
     end, value = place
     first = Program(program.ops[: value + 1])
-    embed = replace(program.ops[0], width=program.ops[value].width)
+    embed = replace(program.ops[0], width=program.ops[value].width, weight="")
     moved = {value: 0} | {i: i - end for i in range(end + 1, len(program.ops))}
     rest = [_moved(op, moved, layers) for op in program.ops[end + 1 :]]
     return first, Program([embed, *rest])

@@ -16,10 +16,11 @@ from localllm.program import Program
 class Rest(CPUModel):
     """The part of a program behind the cut: its first rows come from the device."""
 
-    crossed: np.ndarray  # (T, width) f32
-
-    def _embed(self, ids: np.ndarray) -> None:
-        self.embedded[: len(ids), : self.crossed.shape[1]] = self.crossed
+    def take(self, rows: np.ndarray) -> None:
+        """(T, width) f32 that the next batch begins with."""
+        assert self.lowered.embedded is not None
+        given = self.lowered.embedded.view(self.max_rows)
+        given[: len(rows), : rows.shape[1]] = rows
 
 
 class SplitModel:
@@ -66,7 +67,7 @@ class SplitModel:
     def forward(self, batch: Batch) -> np.ndarray:
         """(W, vocab) f32. Raises BadRequest for a bad batch, TooLarge when memory runs out."""
         check(batch, self)
-        self.rest.crossed = self.runner.run(batch, len(batch.ids))
+        self.rest.take(self.runner.run(batch, len(batch.ids)))
         return self.rest.forward(batch)
 
     def drawn(self) -> np.ndarray:
