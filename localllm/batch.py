@@ -20,7 +20,9 @@ class Batch:
     positions PAGE * p and on of sequence s · wanted (W,) i32: the rows, ascending, whose logits
     are wanted · hidden (H,) i32: other rows, ascending, of which what the logits are made from is ·
     wishes (W or 0, WISH_FIELDS) f32: how to draw a token from each row of logits, for a model that
-    draws (see `localllm.wishes`).
+    draws (see `localllm.wishes`) · ahead: where every sequence has one row, which is wanted, how
+    many passes may follow, each with the tokens drawn by the one before at the next positions;
+    `wishes` then has the rows of these, too.
     """
 
     ids: np.ndarray
@@ -30,6 +32,7 @@ class Batch:
     wanted: np.ndarray
     hidden: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     wishes: np.ndarray = field(default_factory=lambda: np.zeros((0, WISH_FIELDS), np.float32))
+    ahead: int = 0
 
 
 class Model(Protocol):
@@ -43,15 +46,17 @@ class Model(Protocol):
     max_wanted: int  # rows of logits a batch may want
     max_sequences: int  # sequences a batch may hold
     draws: bool  # whether it grants wishes
+    ahead: int  # the most that a batch may ask for, where it draws
     drafts: bool  # whether a few rows of a sequence cost little more than one, to the same bits
 
     def forward(self, batch: Batch) -> np.ndarray:
-        """(W, vocab) f32, a view that the next call overwrites."""
+        """(W, vocab) f32 of the last pass, a view that the next call overwrites."""
         ...
 
     def drawn(self) -> np.ndarray:
-        """(W,) ids drawn as the batch that was run last wished, -1 where no draw was wanted or no
-        token can come; valid as long. The logits of those that must not come are -inf then."""
+        """(passes, W) ids drawn as the batch that was run last wished, -1 where no draw was wanted
+        or no token can come; valid as long. The logits of those that must not come are -inf then.
+        Of the passes that it asked for, the model may leave out the last ones."""
         ...
 
     def hidden(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class FakeModel:
     ):
         self.pages, self.vocab, self.context = pages, vocab, context
         self.max_rows, self.max_wanted, self.max_sequences = rows, wanted, sequences
-        self.draws, self.drafts = False, drafts
+        self.draws, self.drafts, self.ahead = False, drafts, 0
         self.width, self._hidden = 4, np.zeros((0, 4), np.float32)
         self.pool = np.full((pages, PAGE), -1, np.int64)
         self.batches: list[Batch] = []
@@ -123,6 +123,12 @@ class Run:
         starts = np.cumsum([parts[0].start, *(len(event.logits) for event in parts)])
         assert [event.start for event in parts] == list(starts[:-1])
         return np.concatenate([event.logits for event in parts])
+
+
+def steady(model: FakeModel, seconds: float = 0.01, **options) -> Engine:
+    """An engine whose every step seems to take as long: from one look at the clock to the next."""
+    ticks = count(1)
+    return Engine(model, clock=lambda: seconds * next(ticks), **options)
 
 
 def finish(engine: Engine, *runs: Run, steps: int = 10_000) -> None:

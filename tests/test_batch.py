@@ -113,7 +113,8 @@ def test_what_nobody_may_wish_for(made, model):
     with pytest.raises(BadRequest):
         model.forward(dataclasses.replace(good(), wishes=made))
     model.forward(dataclasses.replace(good(), wishes=wish(TOP=3)))
-    assert model.drawn().shape == (5,) and model.drawn()[:4].max() == -1 < model.drawn()[4]
+    assert model.drawn().shape == (1, 5)
+    assert model.drawn()[0, :4].max() == -1 < model.drawn()[0, 4]
 
 
 def test_too_many_sequences(model):

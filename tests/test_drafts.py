@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 import tiny
-from fake_model import FakeModel, Parrot, Run, finish
+from fake_model import FakeModel, Parrot, Run, finish, steady
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,12 +22,6 @@ GREEDY = Sampling(temperature=0)
 
 def ids(seed: int, count: int) -> list[int]:
     return [int(i) for i in np.random.default_rng(seed).integers(0, 32, count)]
-
-
-def steady(model: FakeModel, **options) -> Engine:
-    """An engine whose every step seems to take as long."""
-    ticks = count(1)
-    return Engine(model, clock=lambda: 0.01 * next(ticks), **options)
 
 
 def plain(request: Request, **sizes) -> Run:
@@ -58,15 +52,17 @@ def test_a_guess_is_what_followed_the_last_time(words, most, data):
 
 def test_it_learns_how_often_guesses_come_true():
     lookup = Lookup()
-    text = np.array([1, 2, 3, 4, 5, 1, 2, 3], np.int32)
+    text, quiet = np.array([1, 2, 3, 4, 5, 1, 2, 3], np.int32), []
     for picked, better in (([4, 5], True), ([4, 9, 9], False), ([9], False), ([4], True)):
         before = lookup.rate
         assert lookup.guess(text, 2).tolist() == [4, 5]
         lookup.learn(picked)
         assert (lookup.rate > before) == better
+        quiet.append(lookup.quiet)
     before = lookup.rate
     lookup.learn([4])  # nothing was guessed since
     assert lookup.rate == before
+    assert quiet == [0, 0, 1, 0] and lookup.quiet == 1
 
 
 def test_how_many_are_worth_it():
@@ -224,7 +220,7 @@ def test_a_real_model_says_the_same(tmp_path, kv_type, draws):
         model = models.load(
             file, device="cpu", threads=2, context=256, pages=64, max_rows=32, kv_type=kv_type
         )
-        model.draws = draws
+        model.draws, model.ahead = draws, 0
         answers = []
         for drafts in (False, True):
             engine = steady(model, drafts=drafts)

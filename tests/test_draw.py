@@ -10,7 +10,7 @@ from localllm.engine.engine import Engine
 from localllm.engine.sampler import Sampler
 from localllm.gguf import GGUF
 from localllm.kernels import draw
-from localllm.kernels.fields import BATCH, BATCH_FIELDS, SCRATCH, WISHES
+from localllm.kernels.fields import BATCH, BATCH_FIELDS, DRAWN, SCRATCH, WISHES
 from localllm.request import Request
 from localllm.sampling import Sampling
 from quant.simd import LANES
@@ -31,12 +31,12 @@ def drawn(logits: np.ndarray, rows: list[np.ndarray]) -> list[int]:
     """What is drawn from logits (n, vocab) f32 by those wishes."""
     logits, wish = logits.copy(), np.array(rows, np.float32)
     peaks = logits.reshape(len(logits), -1, LANES).max(axis=2)
-    batch, args = np.zeros(BATCH_FIELDS, np.int64), np.zeros(draw.DRAWN + 1, np.int64)
+    batch, args = np.zeros(BATCH_FIELDS, np.int64), np.zeros(draw.TILES + 1, np.int64)
     scratch, out = np.zeros(1 << 14, np.uint8), np.zeros(len(logits), np.int64)
     batch[WISHES], args[BATCH], args[SCRATCH] = (x.ctypes.data for x in (wish, batch, scratch))
     args[draw.LOGITS], args[draw.STRIDE] = logits.ctypes.data, logits.strides[0]
     args[draw.PEAKS], args[draw.PEAKS_STRIDE] = peaks.ctypes.data, peaks.strides[0]
-    args[draw.TILES], args[draw.DRAWN] = peaks.shape[1], out.ctypes.data
+    args[draw.TILES], batch[DRAWN] = peaks.shape[1], out.ctypes.data
     draw.draw(args.ctypes.data, 0, len(logits), 0)
     return out.tolist()
 

@@ -40,6 +40,13 @@ def follow(args, begin, end, lane):
         put_i64(args + 8 * (width + 2 + unit), total % 1000003)
 
 
+@kernel(4, __name__)
+def bring(args, begin, end, lane):
+    """Word u of one place becomes that of another."""
+    for unit in range(begin, end):
+        put_i64(get_i64(args + 8) + 8 * unit, get_i64(get_i64(args) + 8 * unit))
+
+
 def counts(single: bool = False, **kinds: int) -> np.ndarray:
     """A batch's counts: kind 0 once, others as given by number."""
     words = np.zeros(32, np.int64)
@@ -78,6 +85,23 @@ def test_an_op_begins_when_the_one_before_is_done(team):
         team.run(table, counts())
         for before, after in zip(rows[:-1, 1:], rows[1:, 1:], strict=True):
             np.testing.assert_array_equal(after, (before.sum() + np.arange(width)) % 1000003)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_passes_follow_each_other(team, single):
+    """The last op of one is done before the first of the next begins."""
+    width, ops = 37, 9
+    rows = np.zeros((ops + 1, 1 + width), np.int64)
+    rows[:, 0] = width
+    ends = np.array([rows[-1, 1:].ctypes.data, rows[0, 1:].ctypes.data])
+    calls = [(follow.address, r.ctypes.data, width, 0, False) for r in rows[:-1]]
+    calls += [(bring.address, ends.ctypes.data, width, 0, False)]
+    table, want = Table(calls, team.lanes), np.zeros(width, np.int64)
+    for passes in (1, 2, 7, 1, 30):
+        team.run(table, counts(single=single), passes)
+        for _ in range(passes * ops):
+            want = (want.sum() + np.arange(width)) % 1000003
+        np.testing.assert_array_equal(rows[0, 1:], want)
 
 
 def test_counts_of_the_batch_say_how_often(team):

@@ -27,6 +27,10 @@ def check(batch: Batch, model: Model) -> None:
     if len(batch.hidden) and np.isin(batch.hidden, wanted).any():
         raise BadRequest("A row of a batch gives its logits or its hidden row, not both.")
     _check_tables(batch, model, counts)
+    if batch.ahead and not (
+        0 < batch.ahead <= model.ahead and len(batch.wishes) and rows == sequences == len(wanted)
+    ):
+        raise BadRequest("A batch of these rows cannot go ahead.")
     if len(batch.wishes):
         _check_wishes(batch, model)
 
@@ -44,8 +48,8 @@ def _ascending(places: np.ndarray, rows: int) -> bool:
 
 
 def _check_wishes(batch: Batch, model: Model) -> None:
-    wishes = batch.wishes
-    if not model.draws or wishes.shape != (len(batch.wanted), WISH_FIELDS):
+    wishes, rows = batch.wishes, (1 + batch.ahead) * len(batch.wanted)
+    if not model.draws or rows > model.max_rows or wishes.shape != (rows, WISH_FIELDS):
         raise BadRequest("The wishes of a batch do not fit its logits.")
     tops, banned, ids = wishes[:, TOP], wishes[:, BANNED], wishes[:, FIRST_BANNED:]
     known = _within(tops, min(MOST, model.vocab) + 1) and _within(banned, MOST_BANNED + 1)
@@ -57,7 +61,7 @@ def _check_tables(batch: Batch, model: Model, counts: list[int]) -> None:
     if len(batch.tables) != len(counts):
         raise BadRequest("The page tables of a batch have the wrong shape.")
     starts, width = batch.starts.tolist(), batch.tables.shape[1]
-    last = [start + count - 1 for start, count in zip(starts, counts, strict=True)]
+    last = [start + count + batch.ahead - 1 for start, count in zip(starts, counts, strict=True)]
     if min(starts) < 0 or max(last) >= model.context:
         raise BadRequest(f"Position {max(last)} lies beyond a context of {model.context}.")
     if max(last) // PAGE >= width:

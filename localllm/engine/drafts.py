@@ -14,6 +14,7 @@ import numpy as np
 
 ROWS = 8  # of a step, guesses among them: what a pass takes at little more than the price of one
 SUFFIX = 3  # tokens that must have stood together before
+QUIET = 16  # tokens without one that came true, after which one can wait until a step is over
 HOPE = 0.6  # of guesses that come true, before any did
 WEIGHT = 0.125  # of a guess beside those before it
 NONE = np.zeros(0, np.int32)
@@ -24,6 +25,7 @@ class Lookup:
 
     def __init__(self) -> None:
         self.rate = HOPE  # of late guesses that came true
+        self.quiet = 0  # tokens since one last did
         self._next: dict[tuple[int, ...], int] = {}  # where what followed last stands
         self._seen, self._guess = SUFFIX, NONE
 
@@ -43,8 +45,10 @@ class Lookup:
 
     def learn(self, picked: Sequence[int]) -> None:
         """What came after the last guess, computed or not, up to the first that differs."""
+        self.quiet += len(picked)
         for guessed, id in zip(self._guess.tolist(), picked, strict=False):
             self.rate += WEIGHT * ((guessed == id) - self.rate)
+            self.quiet = 0 if guessed == id else self.quiet
         self._guess = NONE
 
 

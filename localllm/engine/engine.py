@@ -68,14 +68,15 @@ class Engine:
     def step(self) -> bool:
         """Advance everybody by one step; False when there was nothing to do."""
         cost = self.pace.cost if self.drafts else None
-        work = self.scheduler.plan(self.pace.room(self.scheduler.answers), cost)
+        ahead = min(self.pace.ahead, self.model.ahead) if self.model.draws else 0
+        work = self.scheduler.plan(self.pace.room(self.scheduler.answers), cost, ahead)
         if not work:
             return False
         what = batch(work, self.model.draws)
         logits = self._run(work, what)
         if logits is not None:
             self._pool(work)
-            drawn = self.model.drawn().tolist() if len(what.wishes) else [-1] * len(logits)
+            drawn = self.model.drawn().T.tolist() if len(what.wishes) else [[-1]] * len(logits)
             picks = [self._pick(*rows) for rows in _rows_of(work, logits, drawn)]
             self.scheduler.settle(work)
             for item, events in zip(work, picks, strict=True):
@@ -168,7 +169,8 @@ class Engine:
             self.pace.learn_guesses(guesses, self.clock() - start)
         else:
             tokens = sum(item.tokens for item in work) - answers
-            self.pace.learn(answers, tokens, self.clock() - start)
+            passes = len(self.model.drawn()) if batch.ahead else 1
+            self.pace.learn(answers, tokens, (self.clock() - start) / passes)
         return logits
 
     def _pool(self, work: list[Work]) -> None:
@@ -180,18 +182,19 @@ class Engine:
             item.sequence.pooling.add(rows[begin : begin + len(item.hidden)])
             begin += len(item.hidden)
 
-    def _pick(self, item: Work, rows: np.ndarray, drawn: list[int]) -> list[Event]:
+    def _pick(self, item: Work, rows: np.ndarray, drawn: list[list[int]]) -> list[Event]:
         """What comes of an item's logits: copies of them, where asked for, and an event for each
         token, when it is time for one; nothing where that failed.
 
-        drawn: the id that the model drew from each row, or -1.
+        drawn: the ids that the model drew from each row, pass by pass, or -1.
         """
         sequence, event = item.sequence, Event()
         if sequence.unreported and len(rows):
             event.logits, event.start = rows.copy(), item.wanted.start
         if not item.picks:
             return [event]
-        picked = self._picks(item, rows[-1 - len(item.guess) :], drawn[-1 - len(item.guess) :])
+        last = slice(-1 - len(item.guess), None)
+        picked = self._picks(item, rows[last], [id for ids in drawn[last] for id in ids])
         item.keep(len(picked))
         sequence.lookup.learn([id for id, _ in picked])
         if len(item.guess):
@@ -211,11 +214,15 @@ class Engine:
     def _picks(
         self, item: Work, rows: np.ndarray, drawn: list[int]
     ) -> list[tuple[int, Logprob | None]]:
-        """The next token, and one more for each guess that came true; none where that failed."""
-        sequence = item.sequence
+        """The next token, and one more for each guess that came true, or what was drawn ahead;
+        none where that failed."""
+        sequence, guess = item.sequence, item.guess.tolist()
         picked: list[tuple[int, Logprob | None]] = []
-        for n, guess in enumerate([*item.guess.tolist(), None]):
-            id, logprob = drawn[n], None
+        for n, id in enumerate(drawn):
+            logprob = None
+            if id < 0 and item.ahead:  # its logits are gone
+                sequence.drawable = False
+                break
             if id < 0:
                 try:
                     past = np.concatenate([sequence.ids, item.guess[:n]]) if n else sequence.ids
@@ -225,7 +232,8 @@ class Engine:
                         self.fail([sequence], error)
                     break
             picked.append((id, logprob))
-            if id != guess or id in sequence.request.end_ids:
+            wrong = n < len(guess) and id != guess[n]
+            if wrong or id in sequence.request.end_ids:
                 break
         return picked
 
@@ -275,8 +283,8 @@ class Engine:
 
 
 def _rows_of(
-    work: list[Work], logits: np.ndarray, drawn: list[int]
-) -> Iterator[tuple[Work, np.ndarray, list[int]]]:
+    work: list[Work], logits: np.ndarray, drawn: list[list[int]]
+) -> Iterator[tuple[Work, np.ndarray, list[list[int]]]]:
     """Each piece of work with its rows of logits, and what was drawn from them."""
     begin = 0
     for item in work:

@@ -7,6 +7,7 @@ FIRST = 16  # beside answers, while it is not known how long they take
 SURE = 256  # tokens of prompts alone after which an estimate counts as half known
 AGAIN = 64  # steps with more than answers after which one without shows how long that takes now
 CHEAPEST = 0.02  # of a step, what a guess adds at least: the measured step may have been slow
+SOON = 0.02  # seconds a step should take at most that goes on by more than a token of each answer
 LONGEST = 3.0  # seconds a step should take at most: newcomers and cancels wait for its end
 
 
@@ -44,6 +45,11 @@ class Pace:
     def cost(self) -> float | None:
         """What a guess adds to a step, as part of it; None where none should be made."""
         return None if self.step is None or self._mixed >= AGAIN else self.guess
+
+    @property
+    def ahead(self) -> int:
+        """How many further tokens of each answer a step may compute."""
+        return max(0, int(SOON / self.step) - 1) if self.step else 0
 
     def learn_guesses(self, guesses: int, seconds: float) -> None:
         """A step with answers and this many guesses took so long."""

@@ -100,6 +100,11 @@ class Sampler:
         row[TOP] = min(row[TOP], self._vocab)
         return row
 
+    @property
+    def plain(self) -> bool:
+        """Whether a model that draws can do it."""
+        return self._row is not None
+
     def wish(self, length: int) -> np.ndarray | None:
         """What a model that draws is told (see `localllm.wishes`) of the token after `length`;
         overwritten by the next. None where the settings need `pick`."""

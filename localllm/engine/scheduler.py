@@ -28,17 +28,20 @@ class Scheduler:
         self.preemptions = 0
         self._places, self._rows, self._logits = max(1, min(places, logits, rows)), rows, logits
 
-    def plan(self, room: int, cost: float | None = None) -> list[Work]:
+    def plan(self, room: int, cost: float | None = None, ahead: int = 0) -> list[Work]:
         """What to compute now: a token of each answer, and up to `room` tokens of prompts.
 
         At least a token of these where no answer goes on. cost: of a guess, as part of a step;
-        none are made where it is None, or beside prompts.
+        none are made where it is None, or beside prompts. ahead: tokens that answers may go on by
+        in the same step, where nothing else is in it.
         """
         self._admit()
         answers = self._answers()
         prompts = self._prompts(answers, room if answers else max(1, room))
         if cost is not None and not prompts:
             self._bet(answers, cost)
+        if not prompts and not any(len(item.guess) for item in answers):
+            self._go_ahead(answers, ahead)
         return answers + prompts
 
     def settle(self, work: list[Work]) -> None:
@@ -114,6 +117,15 @@ class Scheduler:
                 tokens = self._grow(sequence, 1 + count, by_force=False)
                 item.bet(guess[: tokens - 1])
                 room -= tokens - 1
+
+    def _go_ahead(self, answers: list[Work], most: int) -> None:
+        """Have answers compute up to `most` further tokens, all of them as many."""
+        for item in answers:
+            most = min(most, item.sequence.foreseeable, self._rows // len(answers) - 1)
+        for item in answers if most > 0 else []:
+            most = self._grow(item.sequence, 1 + most, by_force=False) - 1
+        for item in answers:
+            item.ahead = most
 
     def _prompts(self, answers: list[Work], room: int) -> list[Work]:
         pending = self._pending()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localllm.batch import PAGE
-from localllm.engine.drafts import Lookup
+from localllm.engine.drafts import QUIET, Lookup
 from localllm.engine.pooling import Pooling
 from localllm.engine.sampler import Sampler
 from localllm.request import Event, Request, Timings, Usage
@@ -51,6 +51,7 @@ class Sequence:
         self.reported = request.logit_start  # rows of logits before this are not wanted any more
         self.pooling = Pooling(request.pooling, self.prompt) if request.pooling else None
         self.lookup = Lookup()
+        self.drawable = sampler.plain  # whether the model can draw what is picked
         self.ending: Ending | None = None
         self.usage, self.timings = Usage(prompt_tokens=self.prompt), Timings()
 
@@ -68,6 +69,12 @@ class Sequence:
     def answering(self) -> bool:
         """Whether one more token is all that is to be computed before the next pick."""
         return self.length > self.prompt and self.left == 1
+
+    @property
+    def foreseeable(self) -> int:
+        """Of an answer: how many tokens beyond the next one a step may compute."""
+        calm = self.drawable and self.lookup.quiet >= QUIET
+        return self.limit - self.length - 1 if calm else 0
 
     @property
     def unreported(self) -> bool:

@@ -15,7 +15,8 @@ class Work:
     """The next `tokens` tokens of a sequence.
 
     wanted, hidden: the positions whose logits, and whose hidden rows, it wants. guess: what may
-    come after the last token that is known; these are tokens to compute, too.
+    come after the last token that is known; these are tokens to compute, too. ahead: tokens to
+    compute beyond these, each drawn by the model a pass before.
     """
 
     sequence: Sequence
@@ -24,6 +25,7 @@ class Work:
     hidden: range
     picks: bool
     guess: np.ndarray = field(default_factory=lambda: NONE)
+    ahead: int = 0
 
     @classmethod
     def of(cls, sequence: Sequence, tokens: int) -> "Work":
@@ -42,8 +44,9 @@ class Work:
         self.wanted = range(self.sequence.done, self.sequence.done + self.tokens)
 
     def keep(self, picked: int) -> None:
-        """Of the tokens that were bet on, those count after which a token was picked."""
-        self.tokens -= 1 + len(self.guess) - picked
+        """Those tokens count after which one was picked: of bets all that came true, and what
+        was computed ahead."""
+        self.tokens += picked - 1 - len(self.guess)
 
 
 def batch(work: list[Work], draws: bool = False) -> Batch:
@@ -66,19 +69,22 @@ def batch(work: list[Work], draws: bool = False) -> Batch:
         wanted=_rows([item.wanted for item in work], shifts),
         hidden=_rows([item.hidden for item in work], shifts),
         wishes=_wishes(work if draws else []),
+        ahead=work[0].ahead,
     )
 
 
 def _wishes(work: list[Work]) -> np.ndarray:
-    """How to draw from each row of logits; none where nobody wants it."""
-    wishes = np.zeros((sum(len(item.wanted) for item in work), WISH_FIELDS), np.float32)
+    """How to draw from each row of logits, pass by pass; none where nobody wants it."""
+    rows = sum(len(item.wanted) for item in work)
+    wishes = np.zeros((rows * (1 + work[0].ahead) if work else 0, WISH_FIELDS), np.float32)
     wishes[:, HEAT], end, asked = 1, 0, False
     for item in work:
         end += len(item.wanted)
-        for n in range(1 + len(item.guess) if item.picks else 0):
+        at, apart = end - 1 - len(item.guess), rows if item.ahead else 1
+        for n in range(1 + len(item.guess) + item.ahead if item.picks else 0):
             wish = item.sequence.sampler.wish(item.sequence.length + n)
             if wish is not None:
-                wishes[end - 1 - len(item.guess) + n], asked = wish, True
+                wishes[at + n * apart], asked = wish, True
     return wishes if asked else wishes[:0]
 
 

@@ -5,7 +5,7 @@ In Python the same takes a twentieth of a small model's step, and once more for 
 
 import numpy as np
 
-from localllm.kernels.fields import BATCH, OWN, WISHES, arg, scratch_of
+from localllm.kernels.fields import BATCH, DRAWN, OWN, WISHES, arg, scratch_of
 from localllm.wishes import BANNED, FIRST_BANNED, HEAT, LEAST, MOST, NUMBER, SHARE, TOP, WISH_FIELDS
 from quant.elementary import exp
 from quant.jit import kernel
@@ -24,7 +24,7 @@ from quant.simd import (
     store_f32,
 )
 
-LOGITS, STRIDE, PEAKS, PEAKS_STRIDE, TILES, DRAWN = range(OWN, OWN + 6)
+LOGITS, STRIDE, PEAKS, PEAKS_STRIDE, TILES = range(OWN, OWN + 5)
 
 HIGHEST = 3e38  # no number is above it, nor below its negative
 # Of a lane's scratch: the highest values so far, highest first; their ids; their probabilities.
@@ -129,9 +129,9 @@ def ban(wish, logits, peaks):
 @kernel(4)
 def draw(args, begin, end, lane):
     """Units are rows: the id that is drawn from each, -1 where none was to be or none can be."""
-    ranks = scratch_of(args, lane)
+    batch, ranks = arg(args, BATCH), scratch_of(args, lane)
     for row in range(begin, end):
-        wish = arg(arg(args, BATCH), WISHES) + row * 4 * WISH_FIELDS
+        wish = arg(batch, WISHES) + row * 4 * WISH_FIELDS
         logits = arg(args, LOGITS) + row * arg(args, STRIDE)
         peaks = arg(args, PEAKS) + row * arg(args, PEAKS_STRIDE)
         most, id = np.int64(get_f32(wish + 4 * TOP)), np.int64(-1)
@@ -140,4 +140,4 @@ def draw(args, begin, end, lane):
             count = likeliest(logits, peaks, arg(args, TILES), most, ranks)
             if count > 0 and get_f32(ranks) < np.float32(HIGHEST):
                 id = choose(wish, ranks, count)
-        put_i64(arg(args, DRAWN) + 8 * row, id)
+        put_i64(arg(batch, DRAWN) + 8 * row, id)

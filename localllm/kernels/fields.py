@@ -22,6 +22,8 @@ POSITIONS, TABLES, TASK_LIST, FIRST_TASKS, WANTED_ROWS, WANTED_INDEX = range(12,
 LOGITS = 18  # of the wanted rows, the first so many: the others' hidden rows are wanted
 DRAWS, WISHES = 19, 20  # rows of logits that tokens are drawn from, and how (`localllm.wishes`)
 IDS = 21  # of the tokens, i32
+DRAWN = 22  # where the ids that are drawn go, i64
+ONWARD = 23  # 1 where another pass follows, with the tokens that this one draws
 BATCH_FIELDS = 24
 
 # Every argument block.

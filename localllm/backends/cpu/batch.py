@@ -27,14 +27,17 @@ class BatchMemory:
         self.wanted = np.zeros(rows, np.int64)
         self.wanted_index = np.zeros(rows, np.int64)
         self.wishes = np.zeros((rows, WISH_FIELDS), np.float32)
+        self.all_drawn = np.zeros(rows, np.int64)
+        self.passes, self.drawn = 1, self.all_drawn.reshape(1, -1)
         arrays: dict[int, np.ndarray] = {
             fields.POSITIONS: self.positions, fields.TABLES: self.row_tables,
             fields.TASK_LIST: self.tasks, fields.FIRST_TASKS: self.first_tasks,
             fields.WANTED_ROWS: self.wanted, fields.WANTED_INDEX: self.wanted_index,
-            fields.WISHES: self.wishes, fields.IDS: self.ids,
+            fields.WISHES: self.wishes, fields.IDS: self.ids, fields.DRAWN: self.all_drawn,
         }  # fmt: skip
         for field, array in arrays.items():
             self.fields[field] = array.ctypes.data
+        self.wishes_and_drawn = self.fields[[fields.WISHES, fields.DRAWN]]
         self.fields[fields.ONCE] = 1
 
     @property
@@ -71,7 +74,6 @@ class BatchMemory:
         tasks = self._apart(starts, spans) if split else self._whole(begins, starts)
         f = self.fields
         f[fields.TOKENS], f[fields.WANTED], f[fields.LOGITS] = rows, wanted, logits
-        f[fields.DRAWS] = len(batch.wishes)
         f[fields.SINGLE], f[fields.SPLIT] = single, split
         f[fields.CHUNKS] = -(-rows // (CHUNK * PANEL))
         f[fields.WANTED_CHUNKS] = -(-wanted // (CHUNK * PANEL))
@@ -79,6 +81,16 @@ class BatchMemory:
         f[fields.PANELS] = fields.panels(rows)
         f[fields.WANTED_PANELS] = fields.panels(wanted)
         f[fields.TASKS], f[fields.MERGES] = tasks, rows if split else 0
+        passes = 1 + batch.ahead
+        if split:  # another span would be another task
+            passes = min(passes, SPAN - max(start % SPAN for start in starts))
+        self._write_draws(logits if len(batch.wishes) else 0, passes)
+
+    def _write_draws(self, draws: int, passes: int) -> None:
+        f = self.fields
+        f[fields.DRAWS], f[fields.ONWARD] = draws, passes > 1
+        f[[fields.WISHES, fields.DRAWN]] = self.wishes_and_drawn  # each pass moves them on
+        self.passes, self.drawn = passes, self.all_drawn[: passes * draws].reshape(passes, draws)
 
     def _whole(self, begins: list[int], starts: list[int]) -> int:
         """Tasks of up to 8 rows of a sequence, through their whole context."""

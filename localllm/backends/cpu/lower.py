@@ -8,11 +8,21 @@ import numpy as np
 
 from localllm.backends.cpu import learn
 from localllm.backends.cpu.blocks import Blocks
-from localllm.backends.cpu.memory import Rows, aligned
+from localllm.backends.cpu.memory import Rows
 from localllm.backends.cpu.rope import RopeTable
 from localllm.backends.cpu.steps import Lowered, Panels, Place, Sizes
 from localllm.backends.cpu.weights import Matrix, Weights
-from localllm.kernels import attention, draw, embed, fields, heads, linear, norm, states
+from localllm.kernels import (
+    advance,
+    attention,
+    draw,
+    embed,
+    fields,
+    heads,
+    linear,
+    norm,
+    states,
+)
 from localllm.kernels.fields import float_bits, round_up
 from localllm.kernels.kinds import KINDS, Kind
 from localllm.program import Attention, Op, Program
@@ -374,12 +384,13 @@ class Lowering(Blocks):
         stride = self.out.logits.stride // LANES
         peaks = Rows(self._memory(self.sizes.wanted * stride), stride)
         segment[linear.S_PEAKS], segment[linear.S_PEAKS_STRIDE] = _row(peaks)
-        self.out.drawn = aligned(self.sizes.wanted * 8).view(np.int64)
-        args = self._block(draw.DRAWN + 1)
+        args = self._block(draw.TILES + 1)
         args[draw.LOGITS], args[draw.STRIDE] = _row(self.out.logits)
         args[draw.PEAKS], args[draw.PEAKS_STRIDE] = _row(peaks)
-        args[draw.TILES], args[draw.DRAWN] = op.width // LANES, self.out.drawn.ctypes.data
+        args[draw.TILES] = op.width // LANES
         self._emit("draw", draw.draw, args, 1, kind=fields.DRAWS)
+        self._emit("advance", advance.advance, self._block(fields.OWN), 1, kind=fields.ONWARD)
+        self.out.draws = True
 
 
 def _row(rows: Rows) -> tuple[int, int]:

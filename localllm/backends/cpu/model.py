@@ -39,6 +39,7 @@ class CPUModel:
     """The engine's view of a model (see `localllm.batch.Model`), on a team of threads."""
 
     drafts = True
+    ahead = 7
 
     def __init__(
         self, gguf: GGUF, program: Program, *, lanes: int, context: int, pages: int,
@@ -69,12 +70,12 @@ class CPUModel:
             raise
 
     def _kernels(self, names, kv_type: str) -> list[Kernel]:
-        from localllm.kernels import attention, draw, embed, linear, norm
+        from localllm.kernels import advance, attention, draw, embed, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
         first = self.program.ops[0].weight
         rows = [self.weights.formats[first].unpack_row, embed.embed] if first else []
-        own = [*team.KERNELS, attention.attend, draw.draw, *rows]
+        own = [*team.KERNELS, attention.attend, draw.draw, advance.advance, *rows]
         for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
             own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
         own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
@@ -99,8 +100,8 @@ class CPUModel:
         self.table = self._table(self.steps)
         self.logit_rows = self.lowered.logits.view(self.max_wanted)
         self.hidden_rows = self.lowered.hidden.view(self.max_rows)
-        self.draws = self.lowered.drawn is not None
-        self._hidden = self._drawn = slice(0)  # those of the batch that was run last
+        self.draws = self.lowered.draws
+        self._hidden = slice(0)  # those of the batch that was run last
 
     def _pack(self, progress: Progress, until: Until | None) -> None:
         if until is None:
@@ -147,9 +148,8 @@ class CPUModel:
         if self.weights.late:
             self._catch_up(len(batch.ids))
         self._write(batch)
-        self.team.run(self.table, self.batch.fields)
+        self.team.run(self.table, self.batch.fields, self.batch.passes)
         self._hidden = slice(len(batch.wanted), len(batch.wanted) + len(batch.hidden))
-        self._drawn = slice(len(batch.wishes))
         logits = self.logit_rows[: len(batch.wanted), : self.vocab]
         cap = self.program.ops[-1].scale
         return logits if not cap else cap * np.tanh(logits / cap)
@@ -164,15 +164,14 @@ class CPUModel:
     def _write(self, batch: Batch) -> None:
         """A batch, and what its positions need, to where the kernels read it."""
         self.batch.write(batch, self)
-        last = int(self.batch.positions[: len(batch.ids)].max())
+        last = int(self.batch.positions[: len(batch.ids)].max()) + batch.ahead
         for table in self.lowered.ropes.values():
             table.reach(last)
 
     def drawn(self) -> np.ndarray:
-        """(W,) i64 of the batch that was run last, overwritten by the next; see
+        """(passes, W) i64 of the batch that was run last, overwritten by the next; see
         `localllm.batch.Model`."""
-        assert self.lowered.drawn is not None
-        return self.lowered.drawn[self._drawn]
+        return self.batch.drawn
 
     def hidden(self) -> np.ndarray:
         """(H, width) f32 of the batch that was run last, overwritten by the next."""

@@ -68,5 +68,5 @@ class Lowered:
     pool: Pool | None = None
     embedded: Rows | None = None  # what tokens begin as
     logits: Rows | None = None
-    drawn: np.ndarray | None = None  # (wanted,) i64, where the model draws tokens
+    draws: bool = False  # whether the model draws tokens
     hidden: Rows | None = None  # what the logits are made from

@@ -37,6 +37,7 @@ TAKEN, DONE = 0, 8
 # Words of the team, each on a line of its own, for lanes write to different ones; then two lines
 # a lane: whether it sleeps, and whether it is in a step.
 STEP, PROGRAM, OPS, COUNTS, CLOCK, TURN, LANE_WORDS = (LINE * n for n in range(7))
+PASSES = OPS + 8  # through the program, each a step of its own
 CLOCK_BYTES = CLOCK + 8  # a lane's clocks: whole lines, for lanes write to different ones
 PARKED, ACTIVE, SINCE = 0, LINE, LINE + 8
 STOP = -1
@@ -49,7 +50,7 @@ PIECES, PIECES_ALONE = 4, 2  # a claim takes this part of what is left of a shar
 TURN_SECONDS = 0.001  # of computing, before a lane looks whether others want its core
 SPINS, PATIENCE = 2000, 6000  # looks before giving way, and before going to sleep
 
-TAG = 2**32
+TAG = 2**28  # more than an op has units; steps beside it are counted for years
 
 
 @inline
@@ -132,17 +133,18 @@ def do_op(row, counts, lane, lanes, step, team, me):
 
 @inline
 def walk(team, lane, lanes, step):
-    """One lane's way through the program."""
+    """One lane's way through the program, as often as asked."""
     program, counts = get_i64(team + PROGRAM), get_i64(team + COUNTS)
     clock = get_i64(team + CLOCK) + lane * get_i64(team + CLOCK_BYTES)
     mine = team + LANE_WORDS + 2 * LINE * lane
-    for i in range(get_i64(team + OPS)):
-        begin = ticks()
-        if is_over(team, mine, begin):
-            let_others(mine)
-        do_op(program + 8 * ROW * i, counts, lane, lanes, step, team, mine)
-        at = clock + 8 * i
-        put_i64(at, get_i64(at) + ticks() - begin)
+    for each in range(step, step + get_i64(team + PASSES)):
+        for i in range(get_i64(team + OPS)):
+            begin = ticks()
+            if is_over(team, mine, begin):
+                let_others(mine)
+            do_op(program + 8 * ROW * i, counts, lane, lanes, each, team, mine)
+            at = clock + 8 * i
+            put_i64(at, get_i64(at) + ticks() - begin)
 
 
 @kernel(4, returns=True)
@@ -252,17 +254,18 @@ class Team:
             if sleepers >> lane & 1:
                 self.wake[lane].release()
 
-    def run(self, table: Table, counts: np.ndarray) -> None:
-        """Walk a table with these counts; the only place where threads meet."""
+    def run(self, table: Table, counts: np.ndarray, passes: int = 1) -> None:
+        """Walk a table with these counts so often; the only place where threads meet."""
         fields = self.memory.view(np.int64)
         fields[PROGRAM // 8], fields[OPS // 8] = table.rows.ctypes.data, table.ops
+        fields[PASSES // 8] = passes
         fields[COUNTS // 8], fields[CLOCK // 8] = counts.ctypes.data, table.clock.ctypes.data
         fields[CLOCK_BYTES // 8] = table.clock.strides[1]
         if not fields[TURN // 8]:
             fields[TURN // 8] = self._turn()
         self._call(self.word)
         take_part(self.address, self.lanes, self.word)
-        self.word += 2
+        self.word += 2 * passes
 
     def _turn(self) -> int:
         """A turn in ticks, by what passed of them since the team was made."""

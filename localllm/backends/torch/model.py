@@ -85,6 +85,7 @@ class TorchModel:
         self.width = program.hidden_width
         self.max_rows, self.max_sequences = max_rows, MOST_SEQUENCES
         self.draws = self.drafts = False
+        self.ahead = 0
         self.max_wanted = most_wanted(self.vocab, max_rows)
         self.device = f"{device.name}, all layers"
         self._hidden = slice(0)  # rows of the batch that was run last

@@ -51,7 +51,7 @@ class SplitModel:
         self.width = self.rest.width
         self.max_rows, self.max_wanted = self.rest.max_rows, self.rest.max_wanted
         self.max_sequences, self.drafts = self.rest.max_sequences, False
-        self.draws = self.rest.draws
+        self.draws, self.ahead = self.rest.draws, 0
         self.device = f"{device.name}, {layers} layers; the rest on {self.rest.device}"
 
     @property
