@@ -138,9 +138,9 @@ class LLM:
         """Ids of a text. special: may "<|im_end|>" become that token. bos: put BOS in front."""
         return self.tokenizer.encode(text, special=special, bos=bos)
 
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of ids; control tokens have none."""
-        return self.tokenizer.decode(ids)
+    def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of ids; control tokens have theirs only with `special`."""
+        return self.tokenizer.decode(ids, special)
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Reply:
         """Go on from a text, or from ids as they are. The options are those of `submit`.
@@ -189,7 +189,7 @@ class LLM:
         *,
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
         mask: Mask | None = None,
         client: str = "",
@@ -205,7 +205,7 @@ class LLM:
         whoever need not see each by itself; not with stop. Raises BadRequest, PromptTooLong.
         """
         chosen = (sampling or self.defaults).changed(knobs)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
         has_text = not isinstance(self._text, LocalLLMError)
         request = Request(
             self._checked(ids), chosen, max_tokens=max_tokens, logprobs=logprobs, mask=mask,

@@ -13,6 +13,7 @@ from localllm.text.tokenizer import Part
 
 BOS, START, END = 256, 257, 258
 SPECIAL = {"<bos>": BOS, "<start>": START, "<end>": END}
+NAMES = {id: name for name, id in SPECIAL.items()}
 VOCAB = 259
 
 
@@ -37,11 +38,11 @@ class Bytes:
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
         return [id for part in parts for id in self.encode(part.text, special=part.trusted)]
 
-    def token_bytes(self, id: int) -> bytes:
-        return bytes([id]) if id < 256 else b""
+    def token_bytes(self, id: int, special: bool = False) -> bytes:
+        return bytes([id]) if id < 256 else NAMES[id].encode() if special else b""
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
-        return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
+        return b"".join(self.token_bytes(id, special) for id in ids).decode("utf-8", "replace")
 
 
 class Template:

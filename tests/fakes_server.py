@@ -31,6 +31,9 @@ class Delta:
     progress: tuple[int, int] | None = None
 
 
+NAMES = {id: name for name, id in SPECIAL.items()}
+
+
 class FakeTokenizer:
     """A byte is a token."""
 
@@ -43,10 +46,10 @@ class FakeTokenizer:
         return list(text.encode())
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
-        return bytes(id for id in ids if id < 256).decode("utf-8", "replace")
+        return b"".join(self.token_bytes(id, special) for id in ids).decode("utf-8", "replace")
 
-    def token_bytes(self, id: int) -> bytes:
-        return bytes([id]) if id < 256 else b""
+    def token_bytes(self, id: int, special: bool = False) -> bytes:
+        return bytes([id]) if id < 256 else NAMES[id].encode() if special and id in NAMES else b""
 
 
 class FakeTemplate:
@@ -206,8 +209,8 @@ class FakeLLM:
     def tokenize(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
         return self.tokenizer.encode(text)
 
-    def detokenize(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids)
+    def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
+        return self.tokenizer.decode(ids, special)
 
     def prompt(self, messages: Any, tools: Any = None, **extra: Any) -> list[int]:
         assert self.template

@@ -91,7 +91,7 @@ class FakeLLM:
     def tokenize(self, text: str, special: bool = True, bos: bool = False) -> list[int]:
         return list(range(len(text.split())))
 
-    def detokenize(self, ids: Sequence[int]) -> str:
+    def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
         return " ".join(f"t{i}" for i in ids)
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ def test_a_stop_string_ends_the_answer_and_is_no_part_of_it():
 
 def test_half_a_stop_string_is_text_after_all():
     assert fake_llm("one tw").generate("x", stop=[" two"]).text == "one tw"
+    assert fake_llm("one tw").generate("x", stop=None).text == "one tw"
 
 
 def test_cancelling_keeps_what_came():
@@ -101,6 +102,7 @@ def test_tokenize_may_or_may_not_see_special_tokens():
     assert llm.tokenize("<end>", special=False) == list(b"<end>")
     assert llm.tokenize("a", bos=True) == [BOS, 97]
     assert llm.detokenize([BOS, *"héllo".encode()]) == "héllo"
+    assert llm.detokenize([BOS, 104], special=True) == "<bos>h"
 
 
 def test_knobs_change_the_defaults_of_the_model():

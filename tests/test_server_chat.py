@@ -285,7 +285,7 @@ def test_an_error_in_the_middle_of_a_stream_is_an_event():
     llm.answer = lambda ids: "abc\N{SNOWMAN}"  # no id below 256: the reply fails
     with serving(FakeLibrary(llm), ["fake"]) as site:
         original = llm.tokenizer.token_bytes
-        llm.tokenizer.token_bytes = lambda id: 1 / 0 if id == 0xE2 else original(id)
+        llm.tokenizer.token_bytes = lambda id, *more: 1 / 0 if id == 0xE2 else original(id, *more)
         url = f"{site.note.url}/v1/chat/completions"
         body = {"messages": USER, "stream": True, "logprobs": True}
         lines = httpx.post(url, json=body).text.strip().split("\n\n")

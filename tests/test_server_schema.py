@@ -50,6 +50,7 @@ def test_right_values_pass(value, declared):
         ({"a": 1, "b": 2}, {"type": "object", "maxProperties": 1}, "x"),
         ([1, None], {"anyOf": [{"type": "string"}, {"type": "array", "items": NUMBER}]}, "x[1]"),
         ({}, {"anyOf": [{"type": "string"}, {"type": "array"}]}, "x"),
+        ([True], {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "x"),
         ({"is": 2}, {"anyOf": [ONE, TWO]}, "x.two"),
         ({"is": 2, "two": 0}, {"anyOf": [ONE, TWO]}, "x.two"),
         ({"is": 3}, {"anyOf": [ONE, TWO]}, "x.is"),
@@ -108,6 +109,8 @@ def test_nulls_further_in_are_no_members_either_but_for_those_of_a_users_schema(
 
 
 def test_of_two_choices_the_one_that_fits_the_type_complains():
+    with pytest.raises(WrongField, match="Must be a string or an integer, not True"):
+        schema.check(True, {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "string"}]})
     texts = {"anyOf": [{"type": "string"}, {"type": "array", "maxItems": 2}]}
     with pytest.raises(WrongField, match="at most 2 items"):
         schema.check([1, 2, 3], texts, "x")

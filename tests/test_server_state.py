@@ -74,6 +74,15 @@ def test_tokenize_and_back(site):
     assert post(site, "/detokenize", tokens=[]).json() == {"content": ""}
 
 
+def test_control_tokens_have_their_texts(site):
+    """As in llama-server."""
+    both = [104, 257]
+    pieces = post(site, "/tokenize", content=both, with_pieces=True).json()["tokens"]
+    assert pieces == [{"id": 104, "piece": "h"}, {"id": 257, "piece": "</s>"}]
+    assert post(site, "/detokenize", tokens=both).json() == {"content": "h</s>"}
+    assert post(site, "/detokenize", tokens=both, special=False).json() == {"content": "h"}
+
+
 def test_ids_among_the_texts_to_tokenize_stay_as_they_are(site):
     def tokens(content, **more):
         return post(site, "/tokenize", content=content, **more).json()["tokens"]

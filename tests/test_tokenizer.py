@@ -156,6 +156,7 @@ def test_what_tokens_add_to_an_answer(chat, llama):
     control, call = chat.special_tokens["<|im_end|>"], chat.special_tokens["<tool_call>"]
     assert chat.token_bytes(control) == b"" and chat.token_bytes(call) == b"<tool_call>"
     assert chat.decode([control], special=True) == "<|im_end|>" and chat.decode([control]) == ""
+    assert chat.token_bytes(control, special=True) == b"<|im_end|>"
     assert llama.token_bytes(13) == b"\n"  # <0x0A>
     with pytest.raises(BadRequest, match="no token 259"):
         chat.token_bytes(259)

@@ -81,12 +81,12 @@ def miss(llm: Any, ids: Sequence[int]) -> dict[str, Any]:
     """Where a prompt leaves the most similar one in the cache, and what stands there."""
     found = llm.worker.explain(list(ids))
     there, here = ([] if id is None else [id] for id in (found.known, found.given))
-    before = llm.detokenize(ids[max(0, found.position - 8) : found.position])
+    before = llm.detokenize(ids[max(0, found.position - 8) : found.position], special=True)
     return {
         "position": found.position,
         "after": before,
-        "cached": llm.detokenize(there),
-        "asked": llm.detokenize(here),
+        "cached": llm.detokenize(there, special=True),
+        "asked": llm.detokenize(here, special=True),
     }
 
 

@@ -99,11 +99,12 @@ class RemoteLLM:
         body = {"model": self.name, "content": text, "parse_special": special, "add_special": bos}
         return list(self._call("POST", "/tokenize", body)["tokens"])
 
-    def detokenize(self, ids: Sequence[int]) -> str:
+    def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
         """As LLM.detokenize; asks nobody for a single token that an answer told."""
         if len(ids) == 1 and ids[0] in self._texts:
             return self._texts[ids[0]]
-        body = {"model": self.name, "tokens": [int(id) for id in ids]}
+        tokens = [int(id) for id in ids]
+        body = {"model": self.name, "tokens": tokens, "special": special}
         return str(self._call("POST", "/detokenize", body)["content"])
 
     def close(self) -> None:

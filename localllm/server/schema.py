@@ -59,6 +59,9 @@ def without_nulls(value: Any, schema: Schema) -> Any:
 
 def _any_of(value: Any, choices: list[Schema], at: str) -> None:
     """Of the choices that may be meant, the first that complains about a part of the value."""
+    kinds = list(dict.fromkeys(kind for choice in choices for kind in _kinds(choice)))
+    if all(map(_kinds, choices)) and not any(_is(value, kind) for kind in kinds):
+        raise WrongField(at, f"Must be {_either(kinds)}, not {_shown(value)}.")
     complaints = []
     for choice in choices:
         try:

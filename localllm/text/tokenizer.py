@@ -93,9 +93,9 @@ class Tokenizer:
         text = data.decode("utf-8", "replace")
         return text[1:] if self._words.space_prefix and text.startswith(" ") else text
 
-    def token_bytes(self, token: int) -> bytes:
-        """What a token adds to an answer; nothing for control tokens."""
-        return self._data(token, False)
+    def token_bytes(self, token: int, special: bool = False) -> bytes:
+        """What a token adds to an answer: nothing for control tokens, but with `special`."""
+        return self._data(token, special)
 
     def token_text(self, token: int) -> str:
         """How the file spells a token."""

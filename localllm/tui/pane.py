@@ -206,7 +206,7 @@ class Pane(Vertical):
             self.talk.records_alternatives = True
             self.notify("Alternatives are recorded from the next answer on: r asks again.")
         else:
-            self.app.push_screen(Tokens(found, lambda id: llm.detokenize([id])))
+            self.app.push_screen(Tokens(found, lambda id: llm.detokenize([id], special=True)))
 
     def step(self, step: int) -> bool:
         """Move the focus to the bubble before or after; False beyond the last."""

@@ -22,7 +22,13 @@ TOKENIZE = Body(
         Field("with_pieces", fields.FLAG, "Give each token's text beside its id."),
     )
 )
-DETOKENIZE = Body((fields.MODEL, Field("tokens", fields.TOKENS, "The ids to join.", required=True)))
+DETOKENIZE = Body(
+    (
+        fields.MODEL,
+        Field("tokens", fields.TOKENS, "The ids to join.", required=True),
+        Field("special", fields.FLAG, "Have control tokens a text? Default true."),
+    )
+)
 SHOWN = ("messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort")
 TEMPLATE = Body(
     (
@@ -50,7 +56,7 @@ async def tokenize(call: Call) -> Response:
 
 def _piece(llm: Any, id: int) -> dict[str, Any]:
     """A token that is no whole text is shown as its bytes."""
-    data = llm.tokenizer.token_bytes(id)
+    data = llm.tokenizer.token_bytes(id, special=True)
     try:
         return {"id": id, "piece": data.decode()}
     except UnicodeDecodeError:
@@ -59,11 +65,13 @@ def _piece(llm: Any, id: int) -> dict[str, Any]:
 
 async def detokenize(call: Call) -> Response:
     """Token ids to text."""
-    ids = call.body["tokens"]
-    return await _with_model(
-        call,
-        lambda llm: {"content": llm.detokenize(ask.prompts(ids, llm, "tokens")[0] if ids else [])},
-    )
+    given, special = call.body["tokens"], call.body.get("special", True)
+
+    def work(llm: Any) -> dict[str, Any]:
+        ids = ask.prompts(given, llm, "tokens")[0] if given else []
+        return {"content": llm.detokenize(ids, special)}
+
+    return await _with_model(call, work)
 
 
 async def apply_template(call: Call) -> Response:
