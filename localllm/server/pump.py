@@ -112,13 +112,14 @@ class Pump:
 
     async def _next(self, ping: float) -> list[Item]:
         """All that has come, at least one item unless it stays silent."""
-        await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
         left = self._deadline - self._loop.time()
         if left <= 0 and not self.late:
             self.late = True
             self.cancel()
         if not self._items:
             await self._wait(ping if self.late else min(ping, left))
+        if (early := self._next_at - self._loop.time()) > 0:
+            await asyncio.sleep(early)
         self._next_at = self._loop.time() + SPACING
         return [self._items.popleft() for _ in range(len(self._items))]
 
