@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+# No wrappers: only kernels call these functions, and a wrapper takes as long to compile as one.
+OPTIONS: dict[str, Any] = {
+    "forceinline": True, "error_model": "numpy",
+    "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "no_rewrites": True,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Later:
@@ -36,7 +42,7 @@ class Inline:
         """The function as Numba has it."""
         import numba  # only where something is compiled
 
-        return numba.njit(forceinline=True, error_model="numpy")(bound(self.function))
+        return numba.njit(**OPTIONS)(bound(self.function))
 
 
 inline = Inline

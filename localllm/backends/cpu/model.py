@@ -70,17 +70,20 @@ class CPUModel:
             raise
 
     def _kernels(self, names, kv_type: str) -> list[Kernel]:
+        """Those that compile for long are at both ends, where processes begin; so they end soon
+        after each other."""
         from localllm.kernels import advance, attention, draw, embed, linear, norm
 
         formats = {form.name: form for form in map(self.weights.formats.get, names)}.values()
         first = self.program.ops[0].weight
         rows = [self.weights.formats[first].unpack_row, embed.embed] if first else []
-        own = [*team.KERNELS, attention.attend, draw.draw, advance.advance, *rows]
-        for kind in dict.fromkeys(a.pages_of(kv_type) for a in self.program.layers):
-            own += [KINDS[kind].heads, *KINDS[kind].spans.values()]
-        own += [norm.norm, linear.gated, linear.linear, attention.merge_spans, linear.pick]
-        own += [pack.pack, pack.pack_until]
-        return [f.product for f in formats] + own + [f.repack for f in formats]
+        kinds = [KINDS[kind] for kind in {a.pages_of(kv_type): 0 for a in self.program.layers}]
+        front = [*(kind.heads for kind in kinds), *(f.product for f in formats)]
+        front += [*team.KERNELS, draw.draw, advance.advance, *rows]
+        middle = [linear.pick, pack.pack, pack.pack_until, *(f.repack for f in formats)]
+        back = [linear.linear, linear.gated, norm.norm, attention.merge_spans]
+        back += [span for kind in kinds for span in kind.spans.values()] + [attention.attend]
+        return front + middle + back
 
     def _lower(self, names, lanes: int, kv_type: str) -> None:
         spans = -(-self.context // SPAN)
